@@ -165,6 +165,8 @@ struct Rotary {
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   std::vector<double> frequencies;  // half as many as dimensions are rotated; the rest stay
   double magnitude = 1;             // multiplies cosines and sines
+
+  friend bool operator==(const Rotary&, const Rotary&) = default;
 };
 
 class Graph {

@@ -261,6 +261,15 @@ Result<std::optional<std::vector<int64_t>>> GgufFile::integers(std::string_view 
   return wrong_kind(*this, key, entry->second, "an array of integers");
 }
 
+Result<std::optional<std::vector<bool>>> GgufFile::booleans(std::string_view key) const {
+  const auto entry = metadata_.find(key);
+  if (entry == metadata_.end()) return std::nullopt;
+  if (const auto* array = std::get_if<GgufArray>(&entry->second)) {
+    if (const auto* truths = std::get_if<std::vector<bool>>(array)) return *truths;
+  }
+  return wrong_kind(*this, key, entry->second, "an array of true or false");
+}
+
 Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor) {
   constexpr uint64_t kMostElements = 1U << 20U;
   const uint64_t count = tensor.rows() * tensor.columns();

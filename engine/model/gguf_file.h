@@ -53,6 +53,7 @@ class GgufFile {
   Result<const std::vector<std::string>*> texts(std::string_view key) const;
   Result<std::optional<std::vector<float>>> numbers(std::string_view key) const;
   Result<std::optional<std::vector<int64_t>>> integers(std::string_view key) const;
+  Result<std::optional<std::vector<bool>>> booleans(std::string_view key) const;
 
  private:
   // Joins one more part's header to what is there; its place among the parts is the next.

@@ -36,16 +36,42 @@ struct Model {
 
 // The entry points of the architectures' files, for the table in architecture.cpp.
 Result<Model> build_baichuan(const ModelSource& source);
+Result<Model> build_bailingmoe(const ModelSource& source);
+Result<Model> build_cohere2(const ModelSource& source);
+Result<Model> build_command_r(const ModelSource& source);
+Result<Model> build_deepseek(const ModelSource& source);
 Result<Model> build_deepseek2(const ModelSource& source);
+Result<Model> build_dots1(const ModelSource& source);
 Result<Model> build_ernie4_5(const ModelSource& source);
+Result<Model> build_ernie4_5_moe(const ModelSource& source);
 Result<Model> build_exaone(const ModelSource& source);
+Result<Model> build_exaone4(const ModelSource& source);
+Result<Model> build_falcon(const ModelSource& source);
+Result<Model> build_gemma(const ModelSource& source);
+Result<Model> build_gemma2(const ModelSource& source);
+Result<Model> build_gemma3(const ModelSource& source);
+Result<Model> build_glm4(const ModelSource& source);
+Result<Model> build_glm4moe(const ModelSource& source);
+Result<Model> build_gpt_oss(const ModelSource& source);
+Result<Model> build_granite(const ModelSource& source);
+Result<Model> build_granitemoe(const ModelSource& source);
+Result<Model> build_hunyuan_dense(const ModelSource& source);
+Result<Model> build_hunyuan_moe(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);
 Result<Model> build_maincoder(const ModelSource& source);
+Result<Model> build_minimax_m2(const ModelSource& source);
+Result<Model> build_mistral3(const ModelSource& source);
+Result<Model> build_nemotron(const ModelSource& source);
+Result<Model> build_olmo2(const ModelSource& source);
+Result<Model> build_olmoe(const ModelSource& source);
+Result<Model> build_orion(const ModelSource& source);
 Result<Model> build_paddleocr(const ModelSource& source);
 Result<Model> build_pangu_embedded(const ModelSource& source);
+Result<Model> build_phi2(const ModelSource& source);
 Result<Model> build_phi3(const ModelSource& source);
 Result<Model> build_qwen2(const ModelSource& source);
+Result<Model> build_qwen2moe(const ModelSource& source);
 Result<Model> build_qwen2vl(const ModelSource& source);
 Result<Model> build_qwen3(const ModelSource& source);
 Result<Model> build_qwen3moe(const ModelSource& source);
@@ -53,6 +79,8 @@ Result<Model> build_qwen3vl(const ModelSource& source);
 Result<Model> build_qwen3vlmoe(const ModelSource& source);
 Result<Model> build_seed_oss(const ModelSource& source);
 Result<Model> build_smollm3(const ModelSource& source);
+Result<Model> build_stablelm(const ModelSource& source);
+Result<Model> build_starcoder2(const ModelSource& source);
 Result<Model> build_xverse(const ModelSource& source);
 
 }  // namespace lockstep

@@ -71,7 +71,7 @@ ValueId add_shared_experts(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const ValueId gated = graph.matmul(h, gate.weight, gate.bias);
   const ValueId raised = graph.matmul(h, up.weight, up.bias);
   const ValueId shared =
-      graph.matmul(graph.gate(ActivationFunction::kSilu, gated, raised), down.weight, down.bias);
+      graph.matmul(graph.gate(mixture.activation, gated, raised), down.weight, down.bias);
   if (factors == kNone) return shared;
   return graph.scale_rows(ActivationFunction::kSigmoid, graph.matmul(h, factors), shared);
 }
@@ -105,6 +105,7 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
                          architecture, every);
   }
   mixture.gating = *gating;
+  mixture.activation = traits.activation;
   const size_t choice = mixture.experts / gating->group_count * gating->chosen_groups;
   if (mixture.chosen > choice) {
     return invalid_input(
@@ -130,15 +131,20 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const std::array names = {block + "ffn_gate", block + "ffn_up"};
   auto gates_and_ups = tensors.experts(names, block + "ffn_gate_up", experts, wide, columns);
   std::vector<WeightId> downs = tensors.experts(block + "ffn_down", experts, columns, wide);
+  std::vector<WeightId> gate_biases = tensors.expert_biases(names[0], experts, wide);
+  std::vector<WeightId> up_biases = tensors.expert_biases(names[1], experts, wide);
+  std::vector<WeightId> down_biases = tensors.expert_biases(block + "ffn_down", experts, columns);
   if (tensors.failed()) return h;
 
   const Gating gating = bias == kNone ? simplified(mixture.gating) : mixture.gating;
   const ValueId scores = graph.matmul(h, router.weight, router.bias);
   const ValueId routing = graph.route(scores, mixture.chosen, gating, bias);
-  const ValueId gated = graph.expert_matmul(h, routing, std::move(gates_and_ups[0]));
-  const ValueId raised = graph.expert_matmul(h, routing, std::move(gates_and_ups[1]));
-  const ValueId sum = graph.expert_sum(graph.gate(ActivationFunction::kSilu, gated, raised),
-                                       routing, std::move(downs));
+  const ValueId gated =
+      graph.expert_matmul(h, routing, std::move(gates_and_ups[0]), std::move(gate_biases));
+  const ValueId raised =
+      graph.expert_matmul(h, routing, std::move(gates_and_ups[1]), std::move(up_biases));
+  const ValueId sum = graph.expert_sum(graph.gate(mixture.activation, gated, raised), routing,
+                                       std::move(downs), std::move(down_biases));
   if (mixture.shared_feed_forward == 0) return sum;
   return graph.add(sum, add_shared_experts(graph, tensors, mixture, block, h));
 }

@@ -17,6 +17,7 @@ namespace lockstep {
 struct MixtureTraits {
   GatingFunction gating = GatingFunction::kSoftmax;  // without expert_gating_func
   bool is_normalized = true;                         // without expert_weights_norm
+  Activation activation = {};                        // of experts, shared ones included
 };
 
 struct ExpertMixture {
@@ -27,6 +28,7 @@ struct ExpertMixture {
   size_t dense_layers = 0;         // the first so many layers have no experts
   size_t step = 1;                 // of every so many layers the last one has experts
   Gating gating = {};
+  Activation activation = {};
 
   bool has_experts(size_t layer) const {
     return experts > 0 && layer >= dense_layers && (layer + 1) % step == 0;

@@ -5,7 +5,7 @@
 namespace lockstep {
 
 Result<Model> build_llama(const ModelSource& source) {
-  return build_decoder(source, {.sliding_window = true, .experts = Presence::kOptional});
+  return build_decoder(source, {.window = {.period = 1}, .experts = Presence::kOptional});
 }
 
 Result<Model> build_ernie4_5(const ModelSource& source) {

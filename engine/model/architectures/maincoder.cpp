@@ -5,7 +5,7 @@
 namespace lockstep {
 
 Result<Model> build_maincoder(const ModelSource& source) {
-  return build_decoder(source, {.head_norms = Presence::kRequired, .head_norms_are_last = true});
+  return build_decoder(source, {.head_norms = {.presence = Presence::kRequired, .are_last = true}});
 }
 
 }  // namespace lockstep

@@ -61,6 +61,28 @@ std::string ModelKeys::text(std::string_view key) {
   return value_of(file_.text(name_of(key))).value_or("");
 }
 
+std::vector<bool> ModelKeys::pattern(std::string_view key, size_t layers, size_t period) {
+  const std::string name = name_of(key);
+  const auto entry = file_.metadata().find(name);
+  const bool is_array =
+      entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second);
+  std::vector<bool> pattern(layers);
+  if (is_array) {
+    const auto read = value_of(file_.booleans(name)).value_or(pattern);
+    if (read.size() < layers) {
+      fail(invalid_input("{} has {} elements; there are {} layers", name, read.size(), layers)
+               .error());
+      return pattern;
+    }
+    return {read.begin(), read.begin() + static_cast<ptrdiff_t>(layers)};
+  }
+  const uint64_t every = value_of(file_.integer(name)).value_or(period);
+  for (size_t layer = 0; layer < layers; ++layer) {
+    pattern[layer] = every == 0 || layer % every + 1 < every;
+  }
+  return pattern;
+}
+
 Result<void> ModelKeys::result() const {
   if (error_) return std::unexpected(*error_);
   return {};

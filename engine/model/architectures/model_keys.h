@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "engine/base/result.h"
 #include "engine/model/gguf_file.h"
@@ -37,6 +38,9 @@ class ModelKeys {
   std::optional<bool> flag(std::string_view key);
   // Empty where it is missing.
   std::string text(std::string_view key);
+  // By layer: an array of true or false, or a number n, with which all but every n-th layer are
+  // meant (0: all layers; without the key `period`).
+  std::vector<bool> pattern(std::string_view key, size_t layers, size_t period);
 
   Result<void> result() const;
 

@@ -134,6 +134,23 @@ std::vector<WeightId> ModelTensors::experts_of_one_tensor(const std::string& nam
   return experts;
 }
 
+std::vector<WeightId> ModelTensors::expert_biases(const std::string& name, size_t count,
+                                                  size_t columns) {
+  const std::string tensor_name = name + "_exps.bias";
+  const GgufTensor* tensor = find(tensor_name, Presence::kOptional);
+  if (tensor == nullptr) return {};
+  if (tensor->rows() != count || tensor->columns() != columns) {
+    wrong_shape(*tensor, count, columns);
+    return {};
+  }
+  const size_t row_blocks = columns / traits(tensor->format).block_elements;
+  std::vector<WeightId> biases;
+  for (size_t expert = 0; expert < count; ++expert) {
+    biases.push_back(graph_.add_vector(tensor_name, tensor->format, columns, expert * row_blocks));
+  }
+  return biases;
+}
+
 std::vector<WeightId> ModelTensors::experts_of_their_own(const std::string& name, size_t count,
                                                          size_t rows, size_t columns) {
   std::vector<WeightId> experts;

@@ -65,6 +65,9 @@ class ModelTensors {
                                              const std::string& fused, size_t count, size_t rows,
                                              size_t columns);
 
+  // A vector for each expert, the rows of the tensor "<name>_exps.bias"; none without it.
+  std::vector<WeightId> expert_biases(const std::string& name, size_t count, size_t columns);
+
   // The names of the tensors that gave scales.
   const std::set<std::string>& scale_tensors() const { return scale_tensors_; }
 

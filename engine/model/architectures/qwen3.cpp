@@ -5,24 +5,24 @@
 namespace lockstep {
 
 Result<Model> build_qwen3(const ModelSource& source) {
-  return build_decoder(source,
-                       {.rotary_pairs = RotaryPairs::kHalves, .head_norms = Presence::kRequired});
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .head_norms = {.presence = Presence::kRequired}});
 }
 
 Result<Model> build_qwen3vl(const ModelSource& source) {
-  return build_decoder(source,
-                       {.rotary_pairs = RotaryPairs::kHalves, .head_norms = Presence::kRequired});
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .head_norms = {.presence = Presence::kRequired}});
 }
 
 Result<Model> build_qwen3moe(const ModelSource& source) {
   return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
-                                .head_norms = Presence::kRequired,
+                                .head_norms = {.presence = Presence::kRequired},
                                 .experts = Presence::kRequired});
 }
 
 Result<Model> build_qwen3vlmoe(const ModelSource& source) {
   return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
-                                .head_norms = Presence::kRequired,
+                                .head_norms = {.presence = Presence::kRequired},
                                 .experts = Presence::kRequired});
 }
 

@@ -39,9 +39,11 @@ Result<Scaling> read_scaling(const GgufFile& file, const std::string& architectu
                              const RopeShape& shape) {
   ModelKeys keys(file, architecture);
   Scaling scaling;
-  scaling.type = keys.text("rope.scaling.type");
+  scaling.type = shape.is_scaled ? keys.text("rope.scaling.type") : "none";
   scaling.dimensions = keys.count("rope.dimension_count", shape.head_dimension, kMaxHeadDimension);
-  scaling.base = keys.number("rope.freq_base", 10000.0);
+  const double fallback =
+      shape.fallback_key.empty() ? shape.base : keys.number(shape.fallback_key, shape.base);
+  scaling.base = keys.number(shape.base_key, fallback);
   const double old_factor = keys.factor("rope.scale_linear", 1.0);
   scaling.factor = keys.factor("rope.scaling.factor", old_factor);
   scaling.original_context =
@@ -154,7 +156,8 @@ Result<Rope> read_rope(const GgufFile& file, const std::string& architecture,
   if (tensor != kFactors && file.find_tensor(kShortFactors) == nullptr) {
     return invalid_input("tensor {} is missing, though {} is not", kShortFactors, kLongFactors);
   }
-  const auto factors = read_factors(file, tensor, count);
+  const auto factors =
+      shape.is_scaled ? read_factors(file, tensor, count) : std::vector<float>(count, 1.0F);
   if (!factors) return std::unexpected(factors.error());
 
   Rope rope;

@@ -5,8 +5,8 @@
 namespace lockstep {
 
 Result<Model> build_seed_oss(const ModelSource& source) {
-  return build_decoder(
-      source, {.rotary_pairs = RotaryPairs::kHalves, .feed_forward_norm = "post_attention_norm"});
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .norms = {.feed_forward = "post_attention_norm"}});
 }
 
 }  // namespace lockstep

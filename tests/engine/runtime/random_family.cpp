@@ -3,14 +3,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cmath>
+#include <iterator>
 #include <random>
 #include <span>
-#include <stdexcept>
 #include <vector>
 
+#include "engine/base/check.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/model/gguf_writer.h"
 
@@ -276,10 +278,21 @@ class FamilyWriter {
   test::GgufWriter writer_;
 };
 
+constexpr std::string_view kFamilies[] = {
+    "baichuan",  "deepseek2",      "ernie4_5", "exaone",  "internlm2", "llama", "maincoder",
+    "paddleocr", "pangu-embedded", "phi3",     "qwen2",   "qwen2vl",   "qwen3", "qwen3moe",
+    "qwen3vl",   "qwen3vlmoe",     "seed_oss", "smollm3", "xverse"};
+
 }  // namespace
 
-FamilyFile family_file(const std::string& architecture) {
-  FamilyFile file{.architecture = architecture};
+std::span<const std::string_view> random_families() {
+  return kFamilies;
+}
+
+FamilyFile family_file(std::string_view architecture) {
+  CHECK(std::ranges::find(kFamilies, architecture) != std::end(kFamilies),
+        "what files of {} hold is not known", architecture);
+  FamilyFile file{.architecture = std::string(architecture)};
   if (architecture == "baichuan") file.layers = 32;  // the only one that it may have
   if (architecture == "smollm3") file.layers = 5;    // of which the fourth has no positions
   if (architecture == "seed_oss") file.feed_forward_norm = "post_attention_norm";
@@ -303,12 +316,6 @@ FamilyFile family_file(const std::string& architecture) {
     file.selection_biases = true;
     file.latents = true;
   }
-  constexpr const char* kUsual[] = {"llama",     "ernie4_5",  "exaone",
-                                    "internlm2", "paddleocr", "xverse"};
-  bool known =
-      file.layers != 2 || file.fused || file.attention_biases || file.head_norms || file.latents;
-  for (const char* const name : kUsual) known = known || architecture == name;
-  if (!known) throw std::runtime_error("what files of " + architecture + " hold is not known");
   return file;
 }
 

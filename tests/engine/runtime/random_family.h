@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <span>
 #include <string>
+#include <string_view>
 
 #include "engine/tensor/format.h"
 
@@ -41,8 +43,11 @@ struct FamilyFile {
   bool fused = false;
 };
 
-// The usual file of an architecture. Throws std::runtime_error for one that it does not know.
-FamilyFile family_file(const std::string& architecture);
+// The architectures whose usual files are known here: the first ones, of which each later one
+// differs in nodes that random graphs have.
+std::span<const std::string_view> random_families();
+// The usual file of one of them.
+FamilyFile family_file(std::string_view architecture);
 
 // A model file that lasts as long as this object: 128 columns, six query heads, a
 // feed-forward (or an expert) of 128, a vocabulary of 150.

@@ -1,0 +1,23 @@
+// Command R and R7B: one norm without biases for attention and feed-forward, both added to the
+// residual; of R7B only layers with a window have positions.
+#include "engine/model/architectures/decoder.h"
+#include "engine/model/model.h"
+
+namespace lockstep {
+
+Result<Model> build_command_r(const ModelSource& source) {
+  return build_decoder(source, {.norm = NormKind::kLayer,
+                                .norms = {.feed_forward = ""},
+                                .residual = ResidualForm::kParallel,
+                                .logit_scale = LogitScale::kMultiplies});
+}
+
+Result<Model> build_cohere2(const ModelSource& source) {
+  return build_decoder(source, {.norm = NormKind::kLayer,
+                                .norms = {.feed_forward = ""},
+                                .residual = ResidualForm::kParallel,
+                                .window = {.period = 4, .rotates_alone = true},
+                                .logit_scale = LogitScale::kMultiplies});
+}
+
+}  // namespace lockstep
