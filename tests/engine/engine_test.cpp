@@ -108,7 +108,7 @@ TEST_F(EngineTest, the_plan_tells_what_the_engine_then_does) {
   EXPECT_FALSE(plan->verdict.empty());
 }
 
-// Of a mixture, all that every token meets, and as many experts as one token goes to.
+// A token reads all dense weights of a mixture, and as many experts as it is routed to.
 TEST_F(EngineTest, the_plan_counts_what_a_token_reads_of_a_mixture) {
   options_.model = source_dir() + "/tests/fixtures/logits/mixtral-mqa-f32.gguf";
   options_.rank_count = 1;

@@ -44,7 +44,7 @@ class GpuEngineTest : public EngineTest {
     return rows;
   }
 
-  // Of the rank's GPU's memory.
+  // Bytes of the GPU's memory in a rank's statistics.
   static uint64_t told_of_gpu(const RankStatistics& rank) {
     return rank.weight_bytes + rank.kv_bytes + rank.scratch_bytes - rank.host_scratch_bytes;
   }
@@ -70,8 +70,8 @@ TEST_F(GpuEngineTest, an_answer_is_the_same_alone_and_among_others) {
   EXPECT_EQ(answers[1].text(), alone);
 }
 
-// What the GPU sends of a row of logits, or the row itself where that does not do: the answer is
-// that of a sampler that sees whole rows.
+// The engine samples from the few logits of a row that the GPU sends, and fetches the row where
+// they do not do. Its answers are those of a sampler that sees whole rows.
 TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
   struct Case {
     SamplingParameters sampling;
@@ -198,7 +198,7 @@ TEST_F(GpuEngineTest, a_gpu_and_a_node_answer_together) {
   EXPECT_EQ(ranks[1].gpu_seconds, 0.0);
   EXPECT_GT(ranks[1].weight_bytes, 0U);
   EXPECT_GT(ranks[0].exchange_bytes, 0U);
-  // What they exchange lies in the host's memory.
+  // The ranks exchange through the host's memory, which counts as none of the GPU's.
   EXPECT_EQ(host_gpu(0).counts().allocated_bytes - others, told_of_gpu(ranks[0]));
   EXPECT_EQ(ranks[1].host_scratch_bytes, ranks[1].scratch_bytes);
 }

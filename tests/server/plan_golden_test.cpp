@@ -1,5 +1,5 @@
-// What `lockstepd plan --json` says of simulated machines, held to the files of tests/goldens/plan.
-// LOCKSTEP_UPDATE_GOLDENS=1 writes them anew (scripts/checks/update_goldens).
+// Compares the output of `lockstepd plan --json` for simulated machines with tests/goldens/plan.
+// LOCKSTEP_UPDATE_GOLDENS=1 writes the files anew (scripts/checks/update_goldens).
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Result<std::vector<double>> read_speeds(std::span<const RankPlace> places) {
   return speeds;
 }
 
-// What a plan is made of.
+// The options and the machine of a plan.
 struct Case {
   Case() {
     options.model = source_dir() + "/config/demo.gguf";
@@ -109,7 +109,7 @@ Gpu slower_gpu(int index, int node) {
   return gpu;
 }
 
-// Of a GPU's memory, what leaves ranks so much.
+// Leaves ranks exactly `bytes` of the GPU's memory.
 Gpu with_memory(Gpu gpu, uint64_t bytes) {
   gpu.free_bytes -= usable_bytes(gpu) - bytes;
   return gpu;

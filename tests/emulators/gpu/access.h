@@ -9,7 +9,7 @@
 
 namespace lockstep::ptx {
 
-// What the name of a load or a store says, such as "ld.global.nc.L1::no_allocate.v4.u32".
+// The parts of a load's or store's name, such as "ld.global.nc.L1::no_allocate.v4.u32".
 struct AccessName {
   bool is_load = true;
   bool is_ordered = false;  // acquire or release

@@ -278,7 +278,7 @@ TEST(PtxAccesses, a_copy_is_there_when_it_was_waited_for_and_not_before) {
   EXPECT_EQ(run_one(copies + "cp.async.wait_group 0; ld.shared.u32 %r1, [%r0+4];" + store, &result),
             "");
   EXPECT_EQ(result[2], 6u);
-  // What no group has is not waited for.
+  // A copy in no group is not waited for.
   EXPECT_THAT(run_one("cp.async.ca.shared.global [%r0], [%rd0], 4; cp.async.wait_group 0;"
                       "ld.shared.u32 %r1, [%r0];"),
               HasSubstr("that a cp.async has yet to write"));

@@ -74,7 +74,7 @@ struct Addresses {
         std::find_if(at.begin(), at.end(), [&](Address address) { return address % bytes != 0; });
     return static_cast<uint32_t>(found - at.begin());
   }
-  // Where they lie when what is at address `begin` lies at `base`.
+  // Finds the lanes' places in the host's memory, where `begin` lies at `base`.
   void put_into(HostAddresses& host, std::byte* base, uint64_t begin) const {
     const uint64_t moved = reinterpret_cast<uint64_t>(base) - begin;
     for (uint32_t lane = 0; lane < kLanes; ++lane) {

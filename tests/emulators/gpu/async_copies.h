@@ -1,4 +1,4 @@
-// What a warp's lanes have asked cp.async to copy and not waited for yet.
+// Copies that a warp's lanes have asked cp.async for and not waited for yet.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@ class AsyncCopies {
   // Each of these lanes copies so many bytes from `source` to `target`, which lies in `shared`.
   void add(uint32_t lanes, uint32_t bytes, const HostAddresses& target,
            const HostAddresses& source);
-  // What each of these lanes has added since its last call becomes a group.
+  // Each of these lanes makes a group of the copies that it has added since its last call.
   void commit(uint32_t lanes);
   // Copies all groups of these lanes but the last `groups` of each. What a warp copies it writes:
   // if another warp has touched that since the last barrier, returns what it has done ("read").

@@ -67,7 +67,7 @@ void Block::State::fill_registers(uint32_t warp) {
   const Program& program = shared.program;
   std::byte* const file = registers.get() + size_t{warp} * program.register_file_bytes;
   std::copy(program.constants.begin(), program.constants.end(), file);
-  // What a lane that does not take part holds in a predicate is looked at, though not used.
+  // Predicates of all lanes are read, even of lanes that do not take part, so none may be unset.
   for (const uint32_t place : program.predicates) std::memset(file + place, 0, kLanes);
   for (const auto& [place, bytes] : program.read_first) {
     fill_with_anything({file + place, bytes}, random());

@@ -51,7 +51,7 @@ enum class BlockState {
   kFailed,
 };
 
-// What a GPU would call it.
+// The kind of a failure, as a GPU would report it.
 enum class Fault {
   kMisaligned,
   kNoMemory,  // an address in no allocation (or in none of shared or local memory)

@@ -1,4 +1,4 @@
-// What the warps of a block share.
+// A block's state that its warps share.
 #pragma once
 
 #include <array>

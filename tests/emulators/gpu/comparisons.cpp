@@ -25,7 +25,7 @@ void add_equality(Operations& table, const std::string& type) {
   table.add("setp.ne." + type, each_lane<Test>([](T a, T b) { return a != b; }));
 }
 
-// Of two floats of which one is no number, the plain tests say no, those with a u yes.
+// If an operand is no number, the plain tests are false and those with a u are true.
 template <typename T>
 void add_unordered(Operations& table, const std::string& type) {
   using Test = bool(T, T);

@@ -78,7 +78,7 @@ class Decoder {
   Program& program_;
   Draft draft_;
   InstructionDecoder instructions_;
-  // Of the variables that all functions see, and of the entry's shared ones.
+  // Places of the module's variables, which all functions see, and of the entry's shared ones.
   std::map<std::string_view, Place> places_;
   uint32_t offset_ = 0;
   uint32_t calls_ = 0;  // that it is in
@@ -120,7 +120,7 @@ void Decoder::place_variables(const Function& entry) {
   for (const Variable& variable : module_.parts.variables) {
     if (variable.space == "shared" && !variable.is_extern) place_shared(variable);
   }
-  // What the launch asks for begins where the kernel's own ends, whatever its name.
+  // The memory that the launch asks for begins where the kernel's own ends, whatever its name.
   for (const Variable& variable : module_.parts.variables) {
     if (variable.space == "shared" && variable.is_extern) place_shared(variable);
   }

@@ -11,7 +11,7 @@
 
 namespace lockstep::ptx {
 
-// What all kernels of a module share.
+// A module's text and variables, which all its kernels share.
 struct ModuleText {
   std::shared_ptr<const std::string> text;
   Text parts{};  // of the text

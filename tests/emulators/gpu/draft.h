@@ -25,7 +25,7 @@ struct Draft {
   std::vector<Instruction> instructions;  // whose registers are found in:
   std::vector<uint32_t> first_operand;    // for each, in `operands`
   std::vector<uint32_t> operands;
-  // Where others than the next instruction may follow.
+  // Instructions after which control may go elsewhere than to the next one.
   std::vector<std::pair<uint32_t, uint32_t>> branches;  // from, to
   std::vector<uint32_t> ends;                           // no other follows
 

@@ -13,7 +13,7 @@
 namespace lockstep::ptx {
 namespace {
 
-// Of a number and what is none, the number; 0 is more than -0.
+// max and min: a number wins over a NaN, and 0 is more than -0.
 template <typename T, typename Bits>
 T larger(T a, T b) {
   const T ordered = a > b ? a : b;

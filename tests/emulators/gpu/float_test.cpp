@@ -34,7 +34,7 @@ uint64_t gpu_bits(float value) {
   return value == value ? bits(value) : kNan32;
 }
 
-// Of any exponent, and the values at which something changes.
+// Special values, random ones of any exponent, and random ones of at most 128, in random order.
 Values floats(uint64_t seed) {
   std::mt19937_64 random(seed);
   Values values;

@@ -12,7 +12,7 @@
 namespace lockstep::ptx {
 namespace {
 
-// What does more than compute, though its operands are registers and numbers.
+// An instruction that does more than compute, though its operands are registers and numbers.
 struct Exchange {
   std::string_view name;
   Handler run;
@@ -370,7 +370,7 @@ bool InstructionDecoder::access() {
   return true;
 }
 
-// Of the launch: the same for all lanes. Of a call: a register stands for it.
+// Loads or stores a parameter. All lanes share a launch's; each of a call's is a register.
 void InstructionDecoder::parameter(const AccessName& name, const Place& place) {
   const Operand& memory = statement_->operands[name.is_load ? 1 : 0];
   const Operand& values = statement_->operands[name.is_load ? 0 : 1];

@@ -17,7 +17,7 @@
 
 namespace lockstep::ptx {
 
-// What is wrong with a statement. Thrown while a module is decoded, caught by decode().
+// The error of a statement. Thrown while a module is decoded, caught by decode().
 struct WrongStatement : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -48,7 +48,7 @@ T high_half(T a, T b) {
   return static_cast<T>(static_cast<TwiceType<T>>(static_cast<TwiceType<T>>(a) * b) >> kBits<T>);
 }
 
-// What a GPU leaves unspecified is all ones here; the host would stop.
+// Division by 0, which a GPU leaves unspecified, gives all ones here; the host would stop.
 template <typename T>
 T quotient(T a, T b) {
   if (b == 0) return static_cast<T>(-1);
@@ -66,7 +66,7 @@ T remainder(T a, T b) {
 template <typename T>
 void add_arithmetic(Operations& table, const std::string& type) {
   using U = std::make_unsigned_t<T>;
-  // Of 16 bits, products are of int where the type is not widened first.
+  // C++ multiplies numbers of 16 bits as int, which the product may overflow.
   using Wide = std::conditional_t<sizeof(T) == 2, uint32_t, U>;
   table.add("add." + type, each_lane<U(U, U)>([](U a, U b) { return static_cast<U>(a + b); }));
   table.add("sub." + type, each_lane<U(U, U)>([](U a, U b) { return static_cast<U>(a - b); }));
@@ -118,7 +118,7 @@ void add_bits(Operations& table, const std::string& type) {
             }));
 }
 
-// Of 32 and 64 bits.
+// Instructions that exist for 32 and 64 bits only.
 template <typename U>
 void add_bit_fields(Operations& table, const std::string& type) {
   table.add("popc." + type,

@@ -15,7 +15,7 @@ bool is_in_name(char c) {
          c == '%' || c == '.';
 }
 
-// Where in the source what follows comes from: the directives that end with their line.
+// Directives about the source's files and lines, which end with their own line.
 bool is_line_directive(std::string_view text) {
   if (text[0] != '.') return false;
   const std::string_view word = text.substr(0, text.find_first_of(" \t"));

@@ -58,8 +58,8 @@ template <typename Type>
 void multiply(Warp& warp, const Instruction& instruction) {
   if (!warp.gathered(kAllLanes, instruction)) return;
   const uint32_t* const registers = instruction.registers;
-  // Of A, the upper and the lower 8 rows at the left, then at the right; of B, the upper 8 rows and
-  // the lower ones, each turned so that a row is the left one's columns.
+  // a: the upper and the lower 8 rows of A's left half, then of its right half. b: the upper and
+  // the lower 8 rows of B; registers hold B's columns, so each fragment is transposed.
   alignas(32) std::array<Fragment, 4> a;
   alignas(32) std::array<Fragment, 2> b;
   for (size_t r = 0; r < 4; ++r) Type::unpack(warp.lanes<const uint32_t>(registers[4 + r]), a[r]);

@@ -33,7 +33,7 @@ Element place_in_c(uint32_t lane, uint32_t i) {
   return {i < 2 ? lane >> 2 : (lane >> 2) + 8, lane % 4 * 2 + (i & 1)};
 }
 
-// Of both types: n/8 for small n.
+// n/8 in bf16 and in f16, exact for small n.
 uint16_t as_bf16(int eighths) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(eighths) / 8) >> 16);
 }

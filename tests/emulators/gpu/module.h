@@ -1,7 +1,7 @@
-// What nvcc made of one .cu file, as PTX: NVIDIA's instructions for a virtual GPU ("PTX ISA", the
-// document that comes with the CUDA toolkit). Module reads the text and decodes every entry, so
-// that blocks of its kernels can be run on the host (block.h). An instruction that the interpreter
-// does not know is refused here, with its line, not when it is met.
+// A module: the PTX that nvcc made of one .cu file. PTX is NVIDIA's instruction set of a virtual
+// GPU ("PTX ISA", the document that comes with the CUDA toolkit). Module reads the text and decodes
+// every entry, so that blocks of its kernels can be run on the host (block.h). An instruction that
+// the interpreter does not know is refused here, with its line, not when it is met.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ namespace lockstep::ptx {
 
 struct Program;  // program.h: the decoded instructions
 
-// Where one parameter of a kernel lies in the bytes that a launch gives it.
+// The place of a kernel's parameter in the bytes that a launch gives it.
 struct Parameter {
   uint32_t offset = 0;
   uint32_t bytes = 0;

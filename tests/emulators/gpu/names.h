@@ -1,5 +1,5 @@
-// What a name means at a place of a function: a register, or a variable with its address. A call is
-// decoded as if the function's text stood in its place, so each call has Names of its own.
+// The meaning of names at a place of a function: registers, and variables with their addresses. A
+// call is decoded as if the function's text stood in its place, so each call has Names of its own.
 #pragma once
 
 #include <cstdint>

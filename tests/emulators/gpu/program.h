@@ -18,8 +18,8 @@ namespace lockstep::ptx {
 
 inline constexpr uint32_t kLanes = 32;
 
-// Where the windows of shared and local memory begin. On GPUs of compute capability 9.0 the first
-// KiB of shared memory is the system's; here it is nobody's, so that an address of 0 is refused.
+// The first addresses of shared and local memory. On GPUs of compute capability 9.0 the first KiB
+// of shared memory is the system's; here it is nobody's, so that an address of 0 is refused.
 inline constexpr uint32_t kSharedBase = 1024;
 inline constexpr uint32_t kLocalBase = 1024;
 

@@ -25,9 +25,9 @@ class Random {
   uint64_t state_;
 };
 
-// What memory and registers hold that nobody has written: any bits, and half of the time such as
-// are no number for floats of 16, 32 and 64 bits. Of one number and shifts, since there is much of
-// it.
+// Fills memory or registers that nobody has written with random bits. Half of the words are NaNs
+// when read as floats of 16, 32 or 64 bits. All come from one random number and shifts, since there
+// is much to fill.
 inline void fill_with_anything(std::span<std::byte> bytes, uint64_t seed) {
   constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
   constexpr uint64_t kNoNumbers = 0x7fff7fff7fff7fff;

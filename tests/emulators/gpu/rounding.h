@@ -14,7 +14,7 @@ inline float canonical(float value) {
   return value == value ? value : std::bit_cast<float>(0x7fffffffu);
 }
 
-// Of 64 bits, they keep which it was.
+// NaNs of 64 bits keep their bits.
 inline double canonical(double value) {
   return value;
 }

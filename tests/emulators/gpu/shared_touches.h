@@ -1,6 +1,7 @@
-// Who has touched shared memory since the block's last barrier. What a warp writes another may
-// neither read nor write before the next one, and what it reads another may not write: which of the
-// two comes first is luck. Found whatever the order in which the interpreter runs them.
+// Notes which warps have touched shared memory since the block's last barrier. Before the next one,
+// other warps may not read or write the bytes that a warp has written, nor write those that it has
+// read: which of the two came first would be luck. Such races are found in whatever order the
+// interpreter runs the warps.
 #pragma once
 
 #include <cstddef>

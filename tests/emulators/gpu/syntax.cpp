@@ -79,7 +79,7 @@ void Reader::skip_braces() {
   }
 }
 
-// What follows its state space.
+// Reads a variable's declaration from behind its state space on.
 Variable Reader::variable(std::string_view space) {
   Variable result{.space = space};
   if (directive(".align")) result.alignment = number();

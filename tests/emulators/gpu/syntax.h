@@ -15,7 +15,7 @@ namespace lockstep::ptx {
 inline constexpr size_t kOperandsMost = 5;
 inline constexpr size_t kElementsMost = 4;
 
-// What stands for a value: a name (of a register or a variable), or a number's bits.
+// A value in the text: a name (of a register or a variable), or a number's bits.
 struct Word {
   enum class Kind : uint8_t { kNone, kName, kInteger, kFloat32, kFloat64 } kind = Kind::kNone;
   std::string_view name{};

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint32_t kAllLanes = 0xffffffff;
 
-// What `result` held before, in the lanes that are not active.
+// Restores `before` in the lanes of `result` that are not active.
 template <typename T>
 void keep_inactive(T* result, const T* before, uint32_t active) {
 #pragma GCC ivdep

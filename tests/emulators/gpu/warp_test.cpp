@@ -155,7 +155,7 @@ TEST(PtxWarps, a_warp_may_have_fewer_lanes) {
   EXPECT_THAT(failure_of("vote.sync.ballot.b32 %r0, %p0, -1;", 37), HasSubstr("are none or have"));
 }
 
-// What PTX ISA says of shfl.sync, in its own words.
+// The lane that shfl.sync reads, by PTX ISA's own pseudocode.
 uint32_t shuffle_source(const std::string& mode, uint32_t lane, uint32_t b, uint32_t c,
                         bool& in_range) {
   const uint32_t segment_mask = (c >> 8) & 0x1f;

@@ -14,7 +14,7 @@ namespace lockstep {
 inline constexpr size_t kExpertCount = 6;
 inline constexpr size_t kChosenCount = 2;
 
-// What comes after the attention in a layer of a mixture.
+// Adds what follows attention in a layer of a mixture: the router and the experts.
 inline ValueId add_experts(Graph& graph, Format format, const std::string& at, ValueId h,
                            const Gating& gating = {}, bool has_biases = false) {
   const size_t columns = graph.columns(h);

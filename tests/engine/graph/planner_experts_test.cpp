@@ -114,7 +114,8 @@ ArenaOffset<float> expect_added_in_place(const Plan& plan, size_t begin) {
   return residual;
 }
 
-// Of two layers the nodes have the first one's experts, the GPU the second one's and all else.
+// The graph has two layers. The nodes have the first one's experts; the GPU has the second one's
+// and all else.
 TEST(PlannerOfExperts, once_one_rank_has_all_that_is_left_nothing_is_exchanged) {
   const Graph graph = make_graph(Format::kQ8_0, /*is_mixture=*/true);
   const Shares shares = {.dense = {1, 0, 0}, .experts = {0, 2, 1}, .apart_layers = 1};

@@ -87,7 +87,7 @@ TEST(Planner, logits_are_computed_for_the_rows_that_are_asked_for) {
   EXPECT_EQ(plan.vocabulary_size, 100U);
 }
 
-// What follows a product writes: forms and sums.
+// Forms and sums that the finish of a product writes.
 std::vector<Extent> written_forms(const MatmulStep& step) {
   std::vector<Extent> extents;
   if (const auto* gate = std::get_if<GateFinish>(&step.finish)) {
@@ -98,7 +98,7 @@ std::vector<Extent> written_forms(const MatmulStep& step) {
   return extents;
 }
 
-// What a product writes must not be what it reads, and must lie in the arenas.
+// A product must not write over its input, nor outside the arenas.
 TEST(Planner, buffers_of_one_step_do_not_overlap) {
   const Graph graph = make_graph(Format::kQ8_0);
   for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
@@ -194,7 +194,7 @@ TEST(Planner, gather_exchanges_four_times_per_layer_and_reduce_twice) {
   }
 }
 
-// What a step reads, and what other ranks write into the same place of this rank's copy.
+// Extents of this rank's memory that a step reads, and those that other ranks write in that step.
 struct Traffic {
   std::vector<Extent> reads;
   std::vector<Extent> pushes;

@@ -205,7 +205,8 @@ TEST(Evaluation, divergences_are_in_order_and_errors_shrink_with_the_text) {
   EXPECT_NEAR(few->log_loss.mean, many->log_loss.mean, 5 * few->log_loss.error);
 }
 
-// What the exact profile promises: prompted or generated, in any passes, in any company.
+// The exact profile promises the same logits for prompted and generated tokens, in any passes and
+// beside any other sequences.
 TEST(Evaluation, generated_tokens_have_the_logits_of_prompted_ones) {
   std::optional<Evaluation> first;
   for (const uint32_t batch_tokens : {48U, 7U}) {

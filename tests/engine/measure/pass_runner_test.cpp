@@ -26,7 +26,7 @@ using ::testing::ElementsAre;
 using ::testing::Le;
 using ::testing::SizeIs;
 
-// Of a pass, in milliseconds.
+// Simulated milliseconds that a pass takes, and each token in it.
 struct Cost {
   int64_t pass = 0;
   int64_t token = 0;
@@ -60,14 +60,14 @@ class PassRunnerTest : public ::testing::Test {
     return platform;
   }
 
-  // So many tokens each, and how long that took.
+  // The tokens and the duration of each pass, and how many passes were shortened.
   struct Passes {
     std::vector<size_t> tokens;
     std::vector<double> seconds;
     size_t shortened = 0;
   };
 
-  // Of one prompt; its last token's logits have the bits that they have in any passes.
+  // Runs one prompt. Its last token's logits must have the same bits in any passes.
   Passes passes_of(LoadedModel& loaded) {
     Passes passes;
     std::vector<float> last;
@@ -141,7 +141,7 @@ TEST_F(PassRunnerTest, on_processors_all_passes_are_full) {
   EXPECT_EQ(passes.shortened, 0U);
 }
 
-// What is measured are the passes that were asked for, from the first repeat on.
+// Even the first repeat is measured with passes of the full size.
 TEST_F(PassRunnerTest, prompts_are_measured_once_passes_have_grown) {
   LoadedModel loaded(model_.path(), on_gpu());
   const auto results = measure(loaded, {.pass = 100, .token = 1});

@@ -78,7 +78,7 @@ class DevicesTest : public ::testing::Test {
     EXPECT_THAT(refused.error().message, ::testing::HasSubstr(words));
   }
 
-  // Of its GPU's memory, what a rank takes with a cache of one page.
+  // The bytes of its GPU's memory that a rank takes with a cache of one page; 0: it was refused.
   uint64_t least_bytes(const std::string& devices, const Topology& topology, size_t rank) {
     options_.context_tokens = kPageTokens;
     options_.kv_pages = 1;

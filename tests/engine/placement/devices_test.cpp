@@ -85,7 +85,7 @@ TEST_F(DevicesTest, by_default_every_gpu_computes_where_they_reach_one_another) 
   EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
 }
 
-// What they send goes through NCCL then, which takes memory of its own.
+// Their sums then go by NCCL, which takes memory of its own.
 TEST_F(DevicesTest, gpus_that_do_not_reach_one_another_are_ranks_of_one_split_with_nccl) {
   GpuPlatform with_nccl;
   with_nccl.join = &NcclRanks::create;
@@ -510,7 +510,7 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
   }
 }
 
-// So that a service manager tries again until it is back.
+// A service manager tries again after exit code 1, until the GPU is back, and not after 2.
 TEST_F(DevicesTest,
        a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {
   const Machine machine = this_machine_with({simulated_gpu(0, -1)});

@@ -22,7 +22,7 @@ class ExpertPlacement : public DevicesTest {
     return split("gpu3,node0,node1", topology);
   }
 
-  // What the GPU takes with the experts of so many layers and so many pages.
+  // Sizes of the GPU's rank with the experts of so many layers and so many pages.
   RankSizes sizes_with(uint32_t gpu_layers, uint32_t pages) {
     const EngineOptions before = options_;
     options_.gpu_expert_layers = gpu_layers;

@@ -17,7 +17,7 @@ using ::testing::Not;
 
 class GpuSpeedsTest : public DevicesTest {
  protected:
-  // Of two kinds that say the same of their memory: gpu0 and gpu1, gpu2 and gpu3.
+  // GPUs of two kinds that report the same memory: gpu0 and gpu1, gpu2 and gpu3.
   static Topology machine_with_two_kinds() {
     Topology topology = machine_with_linked_gpus();
     for (const size_t other : {2u, 3u}) topology.gpus[other].name = "Other simulated GPU";

@@ -29,7 +29,7 @@ struct Pools {
   uint64_t gib_1gib = 0;
 };
 
-// So much in the pools of each node, and so much free beside them.
+// A machine whose nodes each have these pools, and so much free memory beside them.
 Topology machine(int node_count, const Pools& pools, uint64_t free_bytes) {
   Topology topology;
   for (int id = 0; id < node_count; ++id) {

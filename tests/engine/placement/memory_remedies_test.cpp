@@ -1,6 +1,6 @@
-// What a refusal for want of memory tells people to do is enough: each remedy is read from the
-// message and done, on machines, models and options that leave too little space for weights, for
-// the cache or for activations.
+// The remedies in refusals for want of memory are enough: each is read from the message and done,
+// on machines, models and options that leave too little space for weights, for the cache or for
+// activations.
 #include "engine/placement/memory_remedies.h"
 
 #include <fmt/format.h>
@@ -30,7 +30,7 @@ constexpr uint64_t kMiB = 1U << 20U;
 
 const DecoderShape kTiny = {"tiny", 1, 256, 256, 8, 4, 32, 512};
 const DecoderShape kSmall = {"small", 4, 1024, 2816, 16, 8, 64, 32000};
-// Of weights little, of the cache much.
+// Its weights are small and its cache is large.
 const DecoderShape kWide = {"wide", 3, 512, 512, 16, 16, 64, 2000};
 // Its heads cannot be of q8_0.
 const DecoderShape kOdd = {"odd", 2, 512, 1024, 32, 8, 40, 4000};

@@ -1,6 +1,5 @@
-// What refusals of the planner tell people to do works: each remedy is done as
-// its message says, on a grid of models, machines and options, and ends in a
-// layout.
+// The remedies in the planner's refusals work: each is done as its message says, on a grid of
+// models, machines and options, and ends in a layout.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -69,7 +68,7 @@ struct Request {
     for (const int node : chosen->nodes) names.push_back(fmt::format("node{}", node));
     return names;
   }
-  // Where nobody names GPUs, what is refused is not theirs.
+  // Whether the options name GPUs. Refusals of `auto` are not about GPUs.
   bool on_gpus() const {
     return options.devices != "auto" && !devices().empty() && devices().front().starts_with("gpu");
   }

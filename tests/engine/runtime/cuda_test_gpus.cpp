@@ -48,7 +48,7 @@ GpuPlatform test_gpus_by_nccl() {
   GpuPlatform platform = test_gpus();
   platform.join = cuda_platform()->join;
   platform.peer_access = false;
-  // Where the machine has one GPU. From NCCL 2.30 on, for two ranks.
+  // Lets two ranks share a GPU, on machines with a single one; NCCL can do so from 2.30 on.
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   return platform;
 }

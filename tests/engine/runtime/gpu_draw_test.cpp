@@ -73,8 +73,8 @@ TEST(GpuDraw, is_the_samplers_for_every_temperature_and_size) {
   }
 }
 
-// Where a draw ends: at both ends of the weights, at the borders of blocks, and behind all weights,
-// where rounding may put it.
+// Draws end at both ends of the weights, at the borders of blocks, and behind all weights, where
+// rounding may put them.
 TEST(GpuDraw, is_the_hosts_for_every_target) {
   const size_t columns = 1000;
   std::vector<float> row(columns, -1000.0F);  // of no weight but for a few

@@ -100,13 +100,13 @@ TEST_F(GpuLinksTest, which_way_a_sum_takes_is_not_seen_in_the_bits) {
   EXPECT_EQ(host_nccl().counts().exchanges, before);
   expect_same_bits(rows, loaded.compute_alone(tokens, 9));
   EXPECT_GT(host_nccl().counts().exchanges, before);
-  // What goes by NCCL is launched; the rest is recorded.
+  // Only passes without sums by NCCL are recorded, such as one of a single token.
   expect_same_bits(rows, loaded.compute_alone(tokens, 1));
   EXPECT_GT(host_gpu(0).counts().graph_launches, 0U);
 }
 
-// Of a pass's sums some rows go by NCCL and others, as f32, do not: the norms of all of them are
-// then launched behind both.
+// Some rows of a pass's sums go by NCCL and others, as f32, do not. The norms of all rows are then
+// launched behind both.
 TEST_F(GpuLinksTest, norms_of_a_sum_that_goes_both_ways_have_the_same_bits) {
   GpuPlatform both = test_gpus();
   both.join = &join_host_gpus;
@@ -153,7 +153,7 @@ TEST_F(GpuLinksTest, a_norm_behind_a_sum_over_peer_memory_is_no_launch) {
   }
 }
 
-// What is not seen in the bits is seen in what is counted.
+// The bits do not show which way a sum took; the counters do.
 TEST_F(GpuLinksTest, what_ranks_send_is_counted_and_how_long_they_take) {
   const GpuPlatform by_nccl = test_gpus_by_nccl();
   GpuPlatform in_two = test_gpus();
@@ -218,7 +218,7 @@ TEST_F(GpuLinksTest, gpus_apart_are_joined_by_nccl_and_refused_without) {
   EXPECT_THAT(refusal_of(options(joined)), HasSubstr("2 GPUs are not joined"));
 }
 
-// What a GPU is said to reach is tried before anybody relies on it: NCCL would as well.
+// Links that a GPU reports are tried before anything relies on them; NCCL would rely on them too.
 TEST_F(GpuLinksTest, links_that_lose_what_is_written_are_refused_or_left_to_nobody) {
   for (const int writer : {0, 1}) {
     reset();

@@ -1,4 +1,4 @@
-// What a GPU can do, measured: that there are figures. What they are is the GPU's affair.
+// Measurements of a GPU give figures. Their values are not tested: they depend on the GPU.
 #include "engine/runtime/gpu/gpu_meter.h"
 
 #include <gtest/gtest.h>

@@ -138,8 +138,8 @@ TEST_F(GpuMixture, leaves_experts_to_processors) {
   }
 }
 
-// Of two layers the processors have the first one's experts alone, the GPU the second one's. A
-// hidden row lies where the residual has gone to.
+// The model has two layers. The processors have nothing but the first one's experts; the GPU has
+// the second one's. A hidden row lies where the residual has gone to.
 TEST_F(GpuMixture, has_the_experts_of_the_last_layers_beside_processors) {
   const std::string model = kFolder + "qwen3moe-gqa-f16.gguf";
   const auto tokens = some_tokens(15, 9);

@@ -67,7 +67,7 @@ TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   const HostGpu::Counts after = host_gpu(0).counts();
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.pinnings, before.pinnings);
-  // Where nothing is rounded to bf16, nothing is unpacked.
+  // F32 weights are not rounded to bf16, so nothing is unpacked.
   const RandomModel floats(Format::kF32, Format::kF32, /*seed=*/42);
   LoadedModel unpacked(floats.path(), on_simulated_gpu());
   const auto& none = std::get<GpuAreas>(unpacked.plan().areas);

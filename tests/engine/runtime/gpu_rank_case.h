@@ -28,7 +28,8 @@ inline LoadedModelOptions on_gpu(KvFormat format = KvFormat::kF16) {
   return {.kv_format = format, .gpus = &test_gpus()};
 }
 
-// Of GPUs and, beside them, processors with the row that tests give them, under `fast`.
+// Roundings of GPUs and of processors beside them, which use the row that tests give them, under
+// `fast`.
 inline Roundings mixed_roundings(KvFormat format = KvFormat::kF16) {
   const KernelTable& table = *choose_kernel_table(kernel_row()).value();
   const Roundings processors = joined(roundings_of(table, Profile::kFast, format),

@@ -1,5 +1,5 @@
-// What a rank asks of its GPU, and what becomes of a pass whose GPU fails: on simulated GPUs, which
-// count and fail as a test wants.
+// Tests the calls that a rank makes to its GPU, and passes whose GPU fails. The GPUs are simulated:
+// they count calls, and fail as a test wants.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +25,7 @@ LoadedModelOptions on_simulated_gpu() {
   return {.kv_format = KvFormat::kF16, .gpus = &test_gpus()};
 }
 
-// What was recorded when the rank was made is launched, with each pass's own batch.
+// Passes play the recordings that were made with the rank, each with its own batch.
 void expect_recordings_play(const RandomModel& model) {
   LoadedModelOptions options = on_simulated_gpu();
   options.generated = true;
@@ -38,8 +38,8 @@ void expect_recordings_play(const RandomModel& model) {
   const HostGpu::Counts after = host_gpu(0).counts();
   EXPECT_EQ(after.graph_launches - before.graph_launches, tokens.size());
   EXPECT_EQ(after.allocations, before.allocations);
-  // What space is kept for the recordings counts their launches.
-  // Two more where others are met, after the embedding and for the logits.
+  // generation_launches() counts all launches of a recording, and two that only several ranks have:
+  // after the embedding and for the logits. It sizes the space for recordings.
   const size_t launches = (after.launches - before.launches) / tokens.size();
   EXPECT_LE(launches, generation_launches(loaded.plan()));
   EXPECT_GE(launches + 2, generation_launches(loaded.plan()));
@@ -69,7 +69,7 @@ TEST(GpuRankFaults, recordings_of_several_ranks_have_as_many_launches_as_there_i
   EXPECT_EQ(host_gpu(0).counts().launches - before, generation_launches(loaded.plan()));
 }
 
-// Of a pass with one generated token.
+// The launches of a pass with one generated token.
 size_t launches_of(uint32_t layers) {
   const RandomModel model(Format::kQ4_0, Format::kQ4_0, /*seed=*/60 + layers, /*window=*/0, layers);
   LoadedModelOptions options = on_simulated_gpu();

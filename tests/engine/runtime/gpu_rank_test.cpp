@@ -43,7 +43,7 @@ TEST_F(GpuRank, logits_are_the_models_for_every_format) {
   for (const FormatTraits& format : all_formats()) {
     if (!has_gpu_kernels(format.format)) continue;
     SCOPED_TRACE(format.name);
-    // Of F32 weights nothing is rounded but what the cache's format does.
+    // With F32 weights only the cache's format rounds, so that is F32 as well.
     const bool floats = format.format == Format::kF32;
     expect_near_reference(format.format, format.format, /*seed=*/21, 12,
                           floats ? KvFormat::kF32 : KvFormat::kF16);

@@ -1,4 +1,4 @@
-// What is measured of sums between GPUs at the load, and what becomes of it.
+// Sums between GPUs are timed at the load, and ranks choose their way by those times.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -87,7 +87,7 @@ TEST(GpuSumTrial, says_its_figures) {
   EXPECT_EQ(sum_times_text(times), "32 KiB 7.1/9.9 us, 64 KiB 8.0/10.1 us");
 }
 
-// What the ranks were told; they ask with every sum.
+// Ranks ask with every sum: these are the limits that they were told, and the sums' bytes.
 std::mutex told_mutex;
 std::set<std::optional<size_t>> told;
 std::set<size_t> asked_bytes;

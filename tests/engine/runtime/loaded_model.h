@@ -72,7 +72,7 @@ class LoadedModel {
 
   // Several pieces with tokens, of which the first `generated` tokens count as generated.
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
-  // Of the last pass.
+  // Rows of the last pass.
   std::vector<float> hidden_row(size_t token);
   LogitRow logit_row(size_t token) const { return executor_->logits(token); }
 
@@ -97,7 +97,7 @@ class LoadedModel {
 // The tables that this machine can run.
 std::vector<const KernelTable*> supported_kernel_tables();
 
-// Of a rank on a GPU.
+// The rank must be on a GPU.
 inline const GpuExecutor& gpu_executor(const Rank& rank) {
   return dynamic_cast<const GpuRank&>(rank).executor();
 }

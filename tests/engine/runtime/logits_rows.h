@@ -1,4 +1,4 @@
-// What tests of logits share: tokens to give, rows to compare.
+// Helpers for tests of logits: they make tokens and compare rows.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -103,8 +103,8 @@ TEST(PassLayout, cuts_the_keys_of_a_long_sequence_beside_a_prompt) {
   EXPECT_TRUE(layout.one_token_each());
 }
 
-// Where prompted tokens attend in bf16 they are not cut by keys, and their blocks are as large as
-// leaves enough of them.
+// Prompted tokens that attend in bf16 are not cut by keys. Their blocks are as large as can be
+// while there are enough of them.
 TEST(PassLayout, cuts_prompts_that_attend_in_bf16_into_large_blocks) {
   const auto sizes_of = [](const PassLayout& layout) {
     std::multiset<uint32_t> sizes;

@@ -51,8 +51,8 @@ class Builder {
   test::GgufWriter& writer() { return writer_; }
 
  private:
-  // Of quantized formats with scales that make outputs about as large as inputs: otherwise scores
-  // of attention are so far apart that a rounding decides which key a token sees.
+  // Random rows. Scales of quantized formats make outputs about as large as inputs: otherwise
+  // scores of attention are so far apart that a rounding decides which key a token sees.
   std::vector<std::byte> weights(Format format, size_t rows, size_t columns) {
     auto bytes = random_rows(format, rows, columns, random_);
     std::vector<float> values(rows * columns);

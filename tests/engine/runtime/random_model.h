@@ -15,14 +15,14 @@ namespace lockstep {
 // in `others`). Experts are as wide as the feed-forward that they take the place of.
 class RandomModel {
  public:
-  // Of a mixture: among how many experts each token goes to how many. None: it is no mixture.
+  // The experts of a mixture, of which each token goes to `used`. A count of 0: it is no mixture.
   struct Experts {
     uint32_t count = 0;
     uint32_t used = 0;
     uint32_t feed_forward = 512;  // columns of an expert's activation
   };
 
-  // What the file has of the weights: rows of their formats, or the very same values in F32.
+  // Whether the file holds rows of the weights' formats, or the very same values in F32.
   enum class Values : uint8_t { kAsTheyAre, kDequantized };
 
   // `window`: most keys that a token sees; 0: all.

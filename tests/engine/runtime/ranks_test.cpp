@@ -92,7 +92,7 @@ double largest_difference(const LogitRows& a, const LogitRows& b) {
   return most;
 }
 
-// Of the row that processors are given, for prompted and for generated tokens.
+// Roundings of the row that processors are given, for prompted and generated tokens together.
 Roundings own_roundings() {
   const KernelTable& table = *choose_kernel_table(kernel_row()).value();
   return joined(roundings_of(table, Profile::kFast, KvFormat::kF32),

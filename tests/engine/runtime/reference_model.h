@@ -1,6 +1,6 @@
-// What a model computes, in float64: its graph walked node by node over dequantized weights,
-// without kernels, splits or plans. The same on every machine. And how far an arithmetic may be
-// from it.
+// Computes a model in float64: walks its graph node by node over dequantized weights, without
+// kernels, splits or plans. The result is the same on every machine. Also bounds how far an
+// arithmetic may be from it.
 #pragma once
 
 #include <array>
@@ -17,9 +17,9 @@
 
 namespace lockstep {
 
-// What an arithmetic rounds of what the reference leaves as it is. Everything else is f32.
+// The values that an arithmetic rounds and the reference does not. Everything else is f32.
 struct Roundings {
-  // Of activations, by the format of the weights that they are multiplied with.
+  // Forms of activations, by the format of the weights that they are multiplied with.
   std::array<ActivationForm, kFormatCount> inputs = {};
   bool bf16_weights = false;  // weights of all formats but F32
   KvFormat kv_format = KvFormat::kF32;
@@ -31,10 +31,10 @@ struct Roundings {
   bool operator==(const Roundings&) const = default;
 };
 
-// Of a row of the kernel table, for prompted or generated tokens.
+// Roundings of a row of the kernel table, for prompted or generated tokens.
 Roundings roundings_of(const KernelTable& table, Profile profile, KvFormat kv_format,
                        bool generated = false);
-// Of a GPU: those of prompted tokens, which generated ones have but for some that they lack.
+// Roundings of a GPU for prompted tokens. Generated tokens have some of them and no others.
 Roundings gpu_roundings(KvFormat kv_format);
 // Every rounding that either does: of ranks of both kinds.
 Roundings joined(const Roundings& a, const Roundings& b);

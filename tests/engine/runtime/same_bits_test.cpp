@@ -254,9 +254,8 @@ TEST(SameBits, of_prompts_whose_gates_are_one_kernel) {
   }
 }
 
-// What a preempted sequence does: generated tokens are computed again many at once, beside others,
-// with the arithmetic of generated ones. Here it differs from that of prompts on every machine.
-// Of both experts' rows more than are multiplied at once, or no multiple of anything.
+// A preempted sequence computes its generated tokens again: many at once, beside others, with the
+// arithmetic of generated tokens, which here differs from that of prompts on every machine.
 void expect_same_bits_one_by_one_or_many_at_once(RandomModel::Experts experts) {
   SCOPED_TRACE(fmt::format("{} of {} experts", experts.used, experts.count));
   const RandomModel model(Format::kQ8_0, Format::kQ4_0, /*seed=*/11, experts);
@@ -293,10 +292,11 @@ TEST(SameBits, generated_one_by_one_or_many_at_once) {
   expect_same_bits_one_by_one_or_many_at_once({});
   // More rows of each expert than are multiplied at once.
   expect_same_bits_one_by_one_or_many_at_once({.count = 2, .used = 2});
+  // Numbers of rows that are no multiple of anything.
   expect_same_bits_one_by_one_or_many_at_once({.count = 9, .used = 2});
 }
 
-// Where the profiles differ, bits do: otherwise the test above would compare nothing.
+// The two profiles give different bits, so testing both is not testing one twice.
 TEST(SameBits, are_not_those_of_the_other_profile) {
   const RandomModel model(Format::kQ8_0, Format::kQ8_0, /*seed=*/11);
   const auto tokens = some_tokens(8, 5);

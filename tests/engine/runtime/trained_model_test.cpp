@@ -45,7 +45,7 @@ TEST(TrainedModel, a_narrower_cache_changes_logprobs_by_less_than_a_hundredth) {
   }
 }
 
-// Of what the model continues, by itself.
+// The text that the model continues `first` with, by its likeliest tokens.
 std::vector<TokenId> greedy_text(LoadedModel& loaded, TokenId first, size_t count) {
   LoadedModel::Sequence sequence = loaded.new_sequence(count);
   std::vector<TokenId> text = {first};

@@ -1,4 +1,4 @@
-// What tenants are charged, who goes next by that, and who gives up pages.
+// Tests how tenants are charged, who goes next by that, and who gives up pages.
 #include <gtest/gtest.h>
 
 #include <vector>

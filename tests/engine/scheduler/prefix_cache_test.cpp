@@ -20,7 +20,7 @@ std::vector<std::byte> bytes(size_t count) {
   return result;
 }
 
-// Of the vectors that the authors publish with their reference: messages 00 01 02 ...
+// Some of the vectors that SipHash's authors publish with their reference: messages 00 01 02 ...
 TEST(SipHash, gives_the_published_values) {
   const HashSecret key = {0x0706050403020100U, 0x0f0e0d0c0b0a0908U};
   EXPECT_EQ(siphash_128(key, bytes(0)), (Hash128{0xe6a825ba047f81a3U, 0x930255c71472f66dU}));

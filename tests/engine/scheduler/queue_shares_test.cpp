@@ -1,4 +1,4 @@
-// Who is taken into a full queue. Simulations print their seed.
+// Tests who is taken into a full queue. Simulations print their seed.
 #include "engine/scheduler/queue_shares.h"
 
 #include <gtest/gtest.h>

@@ -143,8 +143,8 @@ TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_token
   EXPECT_EQ(chunks.back().logits_begin, chunks.back().begin + chunks.back().count - 1);
 }
 
-// Where attention to generated tokens has space for five units and a token takes one for every four
-// keys, up to so many. By where they begin, how many tokens were computed again at a time.
+// How many generated tokens are computed again at a time, by where they begin. Attention to them
+// has space for five units, and a token takes a unit for every four keys, up to `token_units_max`.
 std::map<size_t, size_t> computed_again(size_t token_units_max) {
   SchedulerLimits limits = small_limits();
   limits.page_count = 6;

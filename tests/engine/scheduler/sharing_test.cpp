@@ -24,7 +24,7 @@ TEST(Scheduler, a_prefix_is_computed_once_even_in_one_pass) {
   EXPECT_NE(passes.pages(first)[2], passes.pages(second)[2]);
   passes.scheduler.finish(first);
   passes.scheduler.finish(second);
-  // What has ended stays. Of a prompt that is wholly known its last page is computed.
+  // Pages of ended sequences stay. A prompt that is wholly known still computes its last page.
   const SequenceId third = passes.add(8, 20, {}, 5);
   const Chunk last = passes.pass().at(third);
   EXPECT_EQ(last.begin, 4U);
@@ -53,7 +53,7 @@ TEST(Scheduler, the_first_prompt_never_waits_for_a_page_of_one_behind_it) {
   while (!passes.scheduler.idle()) ASSERT_FALSE(passes.pass().empty());
 }
 
-// What a tenant can see is when its tokens come: the passes are the same whatever others sent.
+// A tenant can see when its tokens come, so its passes are the same whatever others sent.
 TEST(Scheduler, no_pass_of_a_tenant_tells_what_another_has_sent) {
   const auto chunks_of = [](const CacheScope& before, int32_t their_first_token) {
     Passes passes(small_limits());
@@ -209,7 +209,7 @@ TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_space_once) {
   EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
 }
 
-// Of what one that waits holds, only that would be free which nobody else holds.
+// Pages of a waiting sequence become space for others only if nobody else holds them.
 TEST(Scheduler, pages_that_one_who_waits_shares_are_no_space_for_others) {
   SchedulerLimits limits = small_limits();
   limits.sequence_count = 2;

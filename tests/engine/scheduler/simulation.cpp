@@ -211,7 +211,7 @@ void Simulation::check_promises(const Schedule& schedule) {
   }
 }
 
-// Who holds which pages; that the shared ones are right is seen by what they hold.
+// Checks who holds which pages. Their contents show whether shared pages are the right ones.
 void Simulation::check_pages() {
   std::map<uint32_t, uint32_t> holders;
   const PrefixCache& cache = scheduler_->cache();

@@ -60,7 +60,7 @@ class Simulation {
   void discard(SequenceId id);
   void spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven);
   void note_contents(const Chunk& chunk);
-  // What the cache holds for a token, if it is the right one.
+  // A number that stands for the tokens up to `position`; `before` stands for those before it.
   uint64_t content(const Life& life, uint64_t before, size_t position) const;
   uint64_t& cell(SequenceId id, size_t group, size_t position);
   std::vector<uint32_t> held_pages(SequenceId id) const;  // of all groups

@@ -33,7 +33,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     discarded += life.discarded();
   }
   if (first == last) return;
-  // What did not happen has not been tested.
+  // Each of these must have happened often, or it was not tested.
   EXPECT_GT(hits, 20'000U);
   EXPECT_GT(preemptions, 8'000U);
   EXPECT_GT(evictions, 10'000U);

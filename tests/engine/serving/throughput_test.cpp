@@ -88,7 +88,7 @@ TEST(Throughput, passes_that_take_longer_than_they_did_are_made_smaller) {
   EXPECT_EQ(throughput.prompts_most().beside_streams, 400U);
 }
 
-// What 512 tokens at a sequence's beginning take says nothing of 512 that see 128 Ki keys each.
+// The time of 512 tokens at a sequence's beginning says nothing of 512 that see 128 Ki keys each.
 TEST(Throughput, the_first_chunk_deep_in_a_prompt_is_small_and_the_next_ones_grow) {
   constexpr size_t kDepth = 128 * 1024;
   Throughput throughput(std::chrono::seconds(4));

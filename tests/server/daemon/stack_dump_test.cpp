@@ -22,11 +22,11 @@ std::atomic<int> waiting_count = 0;
 __attribute__((noinline)) void wait_in_a_function_of_its_own() {
   ++waiting_count;
   while (!waiting_ends) usleep(1000);
-  // So that the call above is not the last thing, and this frame not replaced by it.
+  // This keeps the call above from being the last thing, which would replace this frame.
   --waiting_count;
 }
 
-// What write() gives to a pipe that has space for it.
+// The text that write() gives to a pipe that has space for it.
 std::string dumped(StackDump& dump, LogFormat format) {
   int ends[2];
   EXPECT_EQ(pipe(ends), 0);

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kPage = 4096;
 constexpr uint64_t kAlignment = 256;
-// Of addresses, for each GPU: none is used again.
+// Size of the range of addresses that each GPU has. No address is used again.
 constexpr uint64_t kWindow = uint64_t{1} << 40U;
 constexpr int kNobodysNumber = 0xFF;
 
@@ -138,7 +138,7 @@ Allocations::Registration Allocations::register_host(void* address, size_t bytes
   const auto begin = reinterpret_cast<uint64_t>(address);
   const uint64_t first = begin / kPage * kPage;
   const uint64_t last = round_up(begin + bytes, kPage);
-  // What is not mapped cannot be pinned.
+  // Only mapped pages can be pinned.
   if (msync(reinterpret_cast<void*>(first), last - first, MS_ASYNC) != 0) {
     return Registration::kNotThere;
   }

@@ -55,13 +55,13 @@ class Allocations {
   // From now on `gpu` reaches the memory of `other`. False: it did so before.
   bool open_peer(int gpu, int other);
 
-  // Of which it is a part; nothing: nobody's.
+  // The allocation that contains `address`; nothing: none does.
   std::optional<Allocation> find(uint64_t address) const;
   // The same, for what may touch all of these bytes: a GPU's kernels, or a copy (kHost), which
   // goes anywhere. Nothing: they may not, and `why` says it.
   std::optional<Allocation> find(int gpu, uint64_t address, size_t bytes, std::string& why) const;
 
-  // Where these bytes are for the interpreter, which may touch them.
+  // The host's memory behind `address`, which the interpreter may touch.
   static std::byte* place(const Allocation& allocation, uint64_t address) {
     return allocation.range.host + (address - allocation.range.begin);
   }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = 4096;  // what its one kernel takes, if it may
 
-// What the library's opaque descriptors hold.
+// The contents of the library's opaque descriptors.
 struct Operation {
   cublasComputeType_t compute;
   cudaDataType_t scale;

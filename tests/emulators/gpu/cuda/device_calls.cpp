@@ -21,7 +21,7 @@ struct ErrorName {
 
 #define ERROR(name, words) \
   { name, #name, words }
-// Of those that calls here return.
+// Names and texts of the errors that the emulated calls return.
 constexpr ErrorName kErrors[] = {
     ERROR(cudaSuccess, "no error"),
     ERROR(cudaErrorInvalidValue, "invalid argument"),

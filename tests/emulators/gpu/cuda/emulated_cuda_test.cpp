@@ -65,7 +65,7 @@ class EmulatedCuda : public testing::Test {
     return host_[0];
   }
 
-  // What the GPU says of a kernel that fails.
+  // Expects the kernel to fail with `error`; returns the message on stderr.
   template <typename LaunchKernel>
   std::string failure(cudaError_t error, const LaunchKernel& launch_kernel) {
     testing::internal::CaptureStderr();

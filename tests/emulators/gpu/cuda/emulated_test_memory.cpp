@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-// Of every block, whose header lies before it in as many bytes.
+// The least alignment of a block, and the space before the block that holds its header.
 constexpr size_t kAlignment = 64;
 
 struct Header {

@@ -1,5 +1,5 @@
-// What nvcc writes into a program for each .cu file: its code for several GPUs, one after the
-// other.
+// A fat binary: the code that nvcc writes into a program for one .cu file, for several GPUs, one
+// after the other.
 #pragma once
 
 #include <expected>

@@ -43,7 +43,7 @@ struct Gpu::Run {
   bool has_begun = false;
   bool is_done = false;
   bool hangs = false;
-  // Of a kernel's blocks.
+  // For kernels: how their blocks run, and how far they have come.
   bool is_side_by_side = false;
   uint64_t seed = 0;
   std::vector<uint32_t> order;
@@ -52,7 +52,7 @@ struct Gpu::Run {
   size_t letting = 0;   // which let the next launch begin, or have ended
   size_t going_on = 0;  // resident, and waiting for nothing
 
-  // Of a kernel that overlaps with the one before, that is all it waits for.
+  // A kernel's griddepcontrol.wait returns when this is true.
   bool launch_before_is_done() const { return before == nullptr || before->is_done; }
 
   bool lets_next_begin() const {

@@ -34,7 +34,7 @@ class RegisteredKernel {
   // Null: its PTX is not there or cannot be run, which has been said.
   const Kernel* load();
 
-  // What it was compiled for: 90 for compute_90 and compute_90a.
+  // The compute capability that its PTX is for: 90 for compute_90 and compute_90a.
   int ptx_version();
 
   // How many bytes of shared memory a launch on the GPU may ask for.

@@ -14,7 +14,7 @@ constexpr uint32_t kGridRowsMax = 65535;  // and as many layers
 constexpr uint32_t kGridColumnsMax = 0x7FFFFFFF;
 constexpr uint32_t kBlockLayersMax = 64;
 
-// Of kernel<<<...>>>(), on the way to its launch.
+// Configurations that kernel<<<...>>>() has pushed and its launch has yet to pop.
 thread_local std::vector<cudaLaunchConfig_t> configurations;
 
 Size3 size_of(const dim3& size) {
@@ -137,7 +137,7 @@ cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribu
   return cudaSuccess;
 }
 
-// What nvcc's code for the host calls; the prototypes are those of crt/host_runtime.h and
+// Functions that nvcc's code for the host calls; the prototypes are those of crt/host_runtime.h and
 // crt/device_functions.h.
 extern "C" {
 

@@ -32,7 +32,7 @@ struct MatrixProduct {
   uint64_t workspace = 0;                  // which is overwritten
   uint64_t workspace_bytes = 0;
 
-  // What is wrong with the layouts; empty: nothing.
+  // Says why the layouts cannot be multiplied; empty: they can.
   std::string check() const;
   // Sums in f32, in an order that is the same for all sizes. As a kernel of that GPU: fails, saying
   // why, where that may not touch an operand; empty: it did not fail.

@@ -14,7 +14,7 @@ constexpr uint32_t kBlocksOfEach = 16;
 constexpr uint32_t kThreadsOfEach = 2048;
 constexpr uint32_t kSharedBytesOfEach = 228U << 10U;
 constexpr uint32_t kSharedBytesReserved = 1U << 10U;  // of each block, for the system
-// Of a block.
+// A block's limits.
 constexpr uint32_t kThreadsMax = 1024;
 constexpr uint32_t kSharedBytesMax = 227U << 10U;  // after asking for it
 constexpr uint32_t kSharedBytesWithoutAsking = 48U << 10U;

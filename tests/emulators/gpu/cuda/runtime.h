@@ -1,7 +1,7 @@
-// What the emulated CUDA runtime's calls (*_calls.cpp) have in common: errors, the thread's GPU,
-// and what is behind the handles. Which call fails with what, CUDA's documentation says ("CUDA
-// Runtime API"); where a real GPU would go on with something that gpu_device.h rules out, the call
-// fails here, and says on stderr why.
+// The parts that all calls of the emulated CUDA runtime (*_calls.cpp) share: errors, the thread's
+// GPU, and the objects behind handles. CUDA's documentation ("CUDA Runtime API") says which call
+// fails with which error. Where a real GPU would go on with something that gpu_device.h rules out,
+// the call fails here, and says on stderr why.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -18,7 +18,7 @@
 
 namespace lockstep::ptx {
 
-// What a stream records in place of running it.
+// A recording that is being made: its stream adds steps to it instead of running them.
 struct Capture {
   std::vector<StepPointer> steps;
   cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
@@ -56,12 +56,12 @@ cudaError_t told(cudaError_t error, fmt::format_string<Arguments...> words,
   return told(error);
 }
 
-// Of the thread.
+// The calling thread's GPU and last error.
 int current_gpu();
 void set_current_gpu(int gpu);
 cudaError_t take_last_error();
 
-// What every call on the GPU says once a kernel has failed there.
+// The error that every call on the GPU returns once a kernel has failed there.
 cudaError_t failure_of(const Gpu& gpu);
 // The same for the thread's GPU. cudaErrorNoDevice: there is none.
 cudaError_t state_of_current();

@@ -1,4 +1,4 @@
-// What is enqueued on streams.
+// Steps: the work that is enqueued on streams.
 #pragma once
 
 #include <functional>

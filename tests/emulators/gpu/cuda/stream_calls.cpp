@@ -8,8 +8,8 @@ using namespace lockstep::ptx;
 
 namespace {
 
-// What a recording is begins when all before it is done, and is done before anything after it
-// begins: between the steps of a stream this one keeps launches apart.
+// An empty step before and after the steps of a recording: the recording begins when all before it
+// is done, and nothing after it begins before it is done.
 StepPointer boundary() {
   static const StepPointer step = [] {
     Step nothing;
@@ -31,7 +31,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned int flags) 
   return cudaSuccess;
 }
 
-// What is on it is done all the same.
+// The steps on the stream are still run.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   if (stream == nullptr) return told(cudaErrorInvalidResourceHandle);
   if (stream->capture) end_capture(*stream);

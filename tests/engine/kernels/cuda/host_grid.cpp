@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kStackBytes = 64 * 1024;
 constexpr int kGarbage = 0xA5;
 
-// Where threads are that wait for one another: each has come so often.
+// A barrier: the threads that have arrived in this round, and the rounds that are over.
 struct Rendezvous {
   unsigned arrived = 0;
   uint64_t round = 0;
@@ -42,8 +42,8 @@ struct Warp {
   std::array<HostGrid::WarpWords, 2> words;
 };
 
-// Where a thread of the grid, or who gives them their turns, is to go on. A context begins it; from
-// then on jumps between stacks do, which ask the system for nothing.
+// The point from which a thread of the grid, or their scheduler, goes on. A context begins it;
+// later switches are jumps between stacks, which need no system calls.
 struct Place {
   ucontext_t context = {};
   jmp_buf jump = {};
