@@ -63,9 +63,10 @@ ROUTER_GAIN = 0.25  # on set_experts_apart()'s, whose scores leave the second ex
 FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the file's
     "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
     "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
-    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b"}
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
-SHARED_EXPERTS = ("shared_experts",)  # transformers' names of what every token goes to
+SHARED_EXPERTS = ("shared_experts", "shared_expert")  # transformers' names of what every token goes to
 SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
 
 
@@ -132,6 +133,7 @@ REFERENCES = {
     "Qwen2ForCausalLM": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "Qwen3ForCausalLM": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "Qwen3MoeForCausalLM": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+    "Qwen2MoeForCausalLM": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
     "DeepseekV2ForCausalLM": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM),
     "DeepseekV3ForCausalLM": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
     "Phi3ForCausalLM": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
@@ -181,6 +183,7 @@ class Family:
     is_tied: bool = True
     rope_base: float = 10000.0
     rope: dict = field(default_factory=dict)
+    has_rope_dimension: bool = True  # the key; without it all of a head turns
     context: int = CONTEXT
     served_context: int = 0  # --context; 0: as trained
     lengths: tuple[int, int] = (40, 100)
@@ -289,6 +292,10 @@ FAMILIES = (
            OLD_LITE_KEYS, epsilon=1e-6, is_tied=False, rope=YARN | LITE_YARN,
            latent=Latent(is_old=True), experts=4, chosen=2, expert_feed_forward=20,
            layer_gain=0.5, same_as="deepseek2-lite"),
+    Family("qwen2moe", "qwen2moe", "Qwen2MoeForCausalLM",
+           {"shared_expert_intermediate_size": 40, "norm_topk_prob": False},
+           {"expert_shared_feed_forward_length": 40}, epsilon=1e-6, is_tied=False, rope_base=1e6,
+           has_rope_dimension=False, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5),
 )
 
 
@@ -574,7 +581,8 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
         writer.add_expert_feed_forward_length(expert_feed_forward(family))
     add_keys(writer, family)
     add_heads(writer, family)
-    writer.add_rope_dimension_count(family.head)
+    if family.has_rope_dimension:
+        writer.add_rope_dimension_count(family.head)
     writer.add_layer_norm_rms_eps(family.epsilon)
     writer.add_vocab_size(family.vocabulary)
     add_rope(writer, family)
