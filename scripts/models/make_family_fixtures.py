@@ -66,7 +66,7 @@ FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the fil
     "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
-SHARED_EXPERTS = ("shared_experts", "shared_expert")  # transformers' names of what every token goes to
+SHARED_EXPERTS = ("shared_experts", "shared_expert")  # in transformers: of every token
 SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
 
 
@@ -136,6 +136,7 @@ REFERENCES = {
     "Qwen2MoeForCausalLM": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
     "DeepseekV2ForCausalLM": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM),
     "DeepseekV3ForCausalLM": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
+    "Glm4MoeForCausalLM": (transformers.Glm4MoeConfig, transformers.Glm4MoeForCausalLM),
     "Phi3ForCausalLM": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     "SmolLM3ForCausalLM": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
     "SeedOssForCausalLM": (transformers.SeedOssConfig, transformers.SeedOssForCausalLM),
@@ -184,6 +185,7 @@ class Family:
     rope_base: float = 10000.0
     rope: dict = field(default_factory=dict)
     has_rope_dimension: bool = True  # the key; without it all of a head turns
+    has_draft_layer: bool = False  # one more, which guesses a token further; nothing else needs it
     context: int = CONTEXT
     served_context: int = 0  # --context; 0: as trained
     lengths: tuple[int, int] = (40, 100)
@@ -219,6 +221,11 @@ OLD_LITE_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 2,
                  "expert_weights_scale": 1.0}
 LITE_KEYS = {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX, "expert_group_count": 1,
              "expert_group_used_count": 1}
+GLM_OPTIONS = {"attention_bias": True, "first_k_dense_replace": 1, "n_shared_experts": 1,
+               "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 0}
+GLM_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0,
+            "expert_weights_norm": True, "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID,
+            "expert_group_count": 1, "expert_group_used_count": 1}
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
 
@@ -296,6 +303,16 @@ FAMILIES = (
            {"shared_expert_intermediate_size": 40, "norm_topk_prob": False},
            {"expert_shared_feed_forward_length": 40}, epsilon=1e-6, is_tied=False, rope_base=1e6,
            has_rope_dimension=False, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5),
+    Family("glm4moe", "glm4moe", "Glm4MoeForCausalLM", GLM_OPTIONS, GLM_KEYS, heads=4,
+           is_tied=False, rope_base=1e6, rope={"partial_rotary_factor": 0.5}, experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5,
+           norm_before_feed_forward="post_attention_norm"),
+    Family("glm4moe-norms", "glm4moe", "Glm4MoeForCausalLM",
+           GLM_OPTIONS | {"use_qk_norm": True, "routed_scaling_factor": 2.5},
+           GLM_KEYS | {"expert_weights_scale": 2.5, "nextn_predict_layers": 1}, heads=4,
+           is_tied=False, rope_base=1e6, rope={"partial_rotary_factor": 0.5}, experts=4, chosen=2,
+           expert_feed_forward=12, layer_gain=0.5, has_draft_layer=True,
+           norm_before_feed_forward="post_attention_norm"),
 )
 
 
@@ -496,7 +513,22 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
         tensors |= layer_tensors(family, f"blk.{layer}", rest, values)
     for layer in range(family.layers):
         fuse(family, tensors, f"blk.{layer}.")
+    if family.has_draft_layer:
+        tensors |= draft_layer(family, tensors)
     return tensors
+
+
+def draft_layer(family: Family, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A layer as the last one, and the tensors around it."""
+    last, block = f"blk.{family.layers - 1}.", f"blk.{family.layers}."
+    norm = tensors["output_norm.weight"]
+    around = {"eh_proj": np.ones((family.hidden, 2 * family.hidden), np.float32), "enorm": norm,
+              "hnorm": norm, "shared_head_norm": norm,
+              "embed_tokens": tensors["token_embd.weight"],
+              "shared_head_head": tensors["output.weight"]}
+    return ({block + name.removeprefix(last): values for name, values in tensors.items()
+             if name.startswith(last)}
+            | {f"{block}nextn.{name}.weight": values for name, values in around.items()})
 
 
 def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
@@ -573,7 +605,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer.add_name("tiny")  # llama.cpp wants certain tokens of a vocabulary named "phi3"
     writer.add_context_length(family.context)
     writer.add_embedding_length(family.hidden)
-    writer.add_block_count(family.layers)
+    writer.add_block_count(family.layers + family.has_draft_layer)
     writer.add_feed_forward_length(family.feed_forward)
     if family.experts:
         writer.add_expert_count(family.experts)
@@ -582,7 +614,8 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     add_keys(writer, family)
     add_heads(writer, family)
     if family.has_rope_dimension:
-        writer.add_rope_dimension_count(family.head)
+        writer.add_rope_dimension_count(
+            int(family.head * family.rope.get("partial_rotary_factor", 1)))
     writer.add_layer_norm_rms_eps(family.epsilon)
     writer.add_vocab_size(family.vocabulary)
     add_rope(writer, family)
