@@ -13,13 +13,14 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
-biases and the rotary pairs that the row says; for maincoder it is the class below. For these
-llama.cpp's logits are the proof that this is so. `difference` is the largest between the two, in
-units of the logits' spread. `same_as` names the file with the same weights in other tensors; what
-has it and no "llama_cpp" is a form that llama.cpp does not read in this architecture. The weights
-are rounded to the file's format first; transformers computes in float32 on the rounded ones. Where
-a mixture chooses some of its experts, the weights say which clearly enough that rounding cannot
-change the choice.
+biases and the rotary pairs that the row says; nor for the first deepseek and bailingmoe, which
+compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; for
+maincoder it is the class below. For these llama.cpp's logits are the proof that this is so.
+`difference` is the largest between the two, in units of the logits' spread. `same_as` names the
+file with the same weights in other tensors; what has it and no "llama_cpp" is a form that llama.cpp
+does not read in this architecture. The weights are rounded to the file's format first; transformers
+computes in float32 on the rounded ones. Where a mixture chooses some of its experts, the weights
+say which clearly enough that rounding cannot change the choice.
 
 Other machines' logits differ in their last bits, so one adds a row with --only <name>: all files of
 the other rows stay as they are.
@@ -42,9 +43,11 @@ import numpy as np
 import torch
 import transformers
 from llama_cpp import llama_cpp as llama
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 from transformers.models.llama import modeling_llama
 from transformers.models.paddleocr_vl.modeling_paddleocr_vl import (PaddleOCRTextConfig,
                                                                     PaddleOCRTextModel)
+from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeTopKRouter
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLTextConfig, Qwen2VLTextModel
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextConfig, Qwen3VLTextModel
 from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (Qwen3VLMoeTextConfig,
@@ -64,9 +67,10 @@ FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the fil
     "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
     "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
     "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp"}
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.gate.wg": "ffn_gate_inp",
+    "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
-SHARED_EXPERTS = ("shared_experts", "shared_expert")  # in transformers: of every token
+SHARED_EXPERTS = ("shared_experts", "shared_expert", "shared_mlp")  # transformers' names of them
 SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
 
 
@@ -127,6 +131,15 @@ def make_maincoder(config):
     return network
 
 
+def make_llama_mixture(config):
+    network = transformers.LlamaForCausalLM(config)
+    for layer in network.model.layers[config.first_k_dense_replace:]:
+        layer.mlp = DeepseekV2Moe(config)
+        if config.norm_topk_prob:
+            layer.mlp.gate = Qwen2MoeTopKRouter(config)
+    return network
+
+
 # By name: the class of the configuration, and what makes the network.
 REFERENCES = {
     "LlamaForCausalLM": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
@@ -136,6 +149,11 @@ REFERENCES = {
     "Qwen2MoeForCausalLM": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
     "DeepseekV2ForCausalLM": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM),
     "DeepseekV3ForCausalLM": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
+    "Dots1ForCausalLM": (transformers.Dots1Config, transformers.Dots1ForCausalLM),
+    "Ernie4_5_MoeForCausalLM": (transformers.Ernie4_5_MoeConfig,
+                                transformers.Ernie4_5_MoeForCausalLM),
+    "HunYuanMoEV1ForCausalLM": (transformers.HunYuanMoEV1Config,
+                                transformers.HunYuanMoEV1ForCausalLM),
     "Glm4MoeForCausalLM": (transformers.Glm4MoeConfig, transformers.Glm4MoeForCausalLM),
     "Phi3ForCausalLM": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     "SmolLM3ForCausalLM": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
@@ -148,6 +166,7 @@ REFERENCES = {
     "PaddleOCRTextModel": (PaddleOCRTextConfig,
                            lambda config: TextModel(PaddleOCRTextModel, config)),
     "Llama with norms behind its rotary positions": (transformers.LlamaConfig, make_maincoder),
+    "Llama with DeepseekV2Moe": (transformers.LlamaConfig, make_llama_mixture),
 }
 
 
@@ -226,6 +245,10 @@ GLM_OPTIONS = {"attention_bias": True, "first_k_dense_replace": 1, "n_shared_exp
 GLM_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0,
             "expert_weights_norm": True, "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID,
             "expert_group_count": 1, "expert_group_used_count": 1}
+DOTS_OPTIONS = {"n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+                "n_group": 1, "topk_group": 1}
+LLAMA_MIXTURE = {"n_shared_experts": 2, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+                 "n_group": 1, "topk_group": 1}
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
 
@@ -313,6 +336,32 @@ FAMILIES = (
            is_tied=False, rope_base=1e6, rope={"partial_rotary_factor": 0.5}, experts=4, chosen=2,
            expert_feed_forward=12, layer_gain=0.5, has_draft_layer=True,
            norm_before_feed_forward="post_attention_norm"),
+    Family("dots1", "dots1", "Dots1ForCausalLM", DOTS_OPTIONS, V3_KEYS | {"expert_shared_count": 2},
+           kv_heads=2, epsilon=1e-6, is_tied=False, rope_base=1e7, has_rope_dimension=False,
+           experts=4, chosen=2, expert_feed_forward=20, selection_biases=(0.3, -0.4),
+           layer_gain=0.5),
+    Family("deepseek", "deepseek", "Llama with DeepseekV2Moe",
+           LLAMA_MIXTURE | {"first_k_dense_replace": 1, "norm_topk_prob": False},
+           OLD_LITE_KEYS | {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX,
+                            "rope.scaling.type": "none"},
+           is_permuted=True, kv_heads=2, epsilon=1e-6, is_tied=False, experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5),
+    Family("bailingmoe", "bailingmoe", "Llama with DeepseekV2Moe",
+           LLAMA_MIXTURE | {"first_k_dense_replace": 0, "norm_topk_prob": True},
+           OLD_LITE_KEYS | {"leading_dense_block_count": 0, "expert_weights_norm": True},
+           is_permuted=True, epsilon=1e-6, is_tied=False, rope_base=6e5, experts=4, chosen=2,
+           expert_feed_forward=12, layer_gain=0.5),
+    Family("ernie4_5-moe", "ernie4_5-moe", "Ernie4_5_MoeForCausalLM",
+           {"use_bias": False, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+            "moe_layer_interval": 1},
+           {"interleave_moe_layer_step": 1, "leading_dense_block_count": 1,
+            "expert_shared_count": 2, "expert_shared_feed_forward_length": 40},
+           feed_forward=40, rope_base=5e5, has_rope_dimension=False, experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5),
+    Family("hunyuan-moe", "hunyuan-moe", "HunYuanMoEV1ForCausalLM", {},
+           {"expert_shared_feed_forward_length": 24, "expert_shared_count": 1},
+           rope={"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, context=262144,
+           served_context=512, has_rope_dimension=False, experts=4, chosen=2, layer_gain=0.5),
 )
 
 
@@ -389,6 +438,7 @@ def make_network(family: Family) -> torch.nn.Module:
             if "o_proj" in name or "down_proj" in name:
                 values /= math.sqrt(family.layers / 2) / family.layer_gain
         if family.chosen < family.experts:
+            name = name.replace("mlp.gate.wg.", "mlp.gate.")
             values = set_experts_apart(family, name, values, generator)
             if family.groups > 1:
                 values = set_groups_apart(family, name, values, generator)
@@ -467,7 +517,7 @@ def gap_after(scores: torch.Tensor, chosen: int) -> float:
 def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> dict:
     """What the file has of one of transformers' tensors within a layer, each in its own tensor."""
     if rest.endswith(SELECTION_BIAS):
-        return {f"{block}.exp_probs_b.bias": values.reshape(-1)}
+        return {f"{block}.exp_probs_b.bias": values}
     part, kind = rest.rsplit(".", 1)
     queries, keys = family.heads * family.head, family.kv_heads * family.head
     if part == "self_attn.qkv_proj":
@@ -545,7 +595,13 @@ def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
 
 
 def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
-    writer.add_rope_freq_base(family.rope_base)
+    base = family.rope_base
+    if "alpha" in family.rope:  # which files have in their base
+        base *= family.rope["alpha"] ** (family.head / (family.head - 2))
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        writer.add_rope_scaling_factor(1)
+        writer.add_rope_scaling_orig_ctx_len(family.context)
+    writer.add_rope_freq_base(base)
     if family.sections:
         writer.add_rope_dimension_sections(list(family.sections))
     kind = family.rope.get("rope_type")
@@ -595,8 +651,8 @@ def add_heads(writer: gguf.GGUFWriter, family: Family) -> None:
 def add_keys(writer: gguf.GGUFWriter, family: Family) -> None:
     """The rest of them, which the family's row names."""
     for key, value in family.keys.items():
-        add = {bool: writer.add_bool, float: writer.add_float32}.get(type(value),
-                                                                     writer.add_uint32)
+        add = {bool: writer.add_bool, float: writer.add_float32,
+               str: writer.add_string}.get(type(value), writer.add_uint32)
         add(f"{family.architecture}.{key}", value)
 
 
