@@ -155,6 +155,7 @@ REFERENCES = {
     "HunYuanMoEV1ForCausalLM": (transformers.HunYuanMoEV1Config,
                                 transformers.HunYuanMoEV1ForCausalLM),
     "Glm4MoeForCausalLM": (transformers.Glm4MoeConfig, transformers.Glm4MoeForCausalLM),
+    "OlmoeForCausalLM": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM),
     "Phi3ForCausalLM": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     "SmolLM3ForCausalLM": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
     "SeedOssForCausalLM": (transformers.SeedOssConfig, transformers.SeedOssForCausalLM),
@@ -214,6 +215,7 @@ class Family:
     experts: int = 0
     chosen: int = 0
     expert_feed_forward: int = 0  # 0: feed_forward
+    has_expert_length: bool = True  # the key; without it feed_forward_length is an expert's
     groups: int = 1  # of experts
     selection_biases: tuple[float, float] = (0.35, -0.35)  # of the first expert and of the last
     layer_gain: float = 1.0  # of what a layer adds
@@ -362,6 +364,9 @@ FAMILIES = (
            {"expert_shared_feed_forward_length": 24, "expert_shared_count": 1},
            rope={"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, context=262144,
            served_context=512, has_rope_dimension=False, experts=4, chosen=2, layer_gain=0.5),
+    Family("olmoe", "olmoe", "OlmoeForCausalLM", {"norm_topk_prob": False}, kv_heads=2,
+           is_tied=False, has_rope_dimension=False, experts=4, chosen=2, has_expert_length=False,
+           layer_gain=0.5),
 )
 
 
@@ -666,7 +671,8 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     if family.experts:
         writer.add_expert_count(family.experts)
         writer.add_expert_used_count(family.chosen)
-        writer.add_expert_feed_forward_length(expert_feed_forward(family))
+        if family.has_expert_length:
+            writer.add_expert_feed_forward_length(expert_feed_forward(family))
     add_keys(writer, family)
     add_heads(writer, family)
     if family.has_rope_dimension:
