@@ -470,7 +470,7 @@ struct HeadColumns {
   friend bool operator==(const HeadColumns&, const HeadColumns&) = default;
 };
 
-// Of each head the columns of all parts, one part's after another's. Work is shared by rows and
+// A copy of all parts' columns of each head, one part's after another's. Work is shared by rows and
 // chunks of columns.
 struct CopyHeadsStep {
   Rows rows = Rows::kTokens;

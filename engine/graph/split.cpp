@@ -11,9 +11,9 @@
 #include <span>
 
 #include "engine/base/check.h"
+#include "engine/graph/cut_units.h"
 #include "engine/graph/operations.h"
 #include "engine/graph/product_roles.h"
-#include "engine/kernels/activation.h"
 
 namespace lockstep {
 namespace {
@@ -26,29 +26,6 @@ constexpr size_t kUnitsPerRank = 8;
 
 size_t row_unit(size_t total, size_t rank_count) {
   return total >= kRowsPreferred * kUnitsPerRank * rank_count ? kRowsPreferred : kRowsLeast;
-}
-
-bool is_product(const GraphNode& node) {
-  return node.operation == Operation::kMatmul || !node.experts.empty();
-}
-
-bool is_whole_norm(const GraphNode& node) {
-  return node.operation == Operation::kRmsNorm || node.operation == Operation::kLayerNorm;
-}
-
-// Whether each element of the node's output is made of one of the value's, and cut where that is.
-bool is_handed_on(const GraphNode& node, ValueId value) {
-  return (traits(node.operation).split == SplitRule::kInputs &&
-          node.operation != Operation::kAdd) ||
-         (node.operation == Operation::kScaleRows && node.inputs[0] == value);
-}
-
-std::vector<WeightId> matrices_of(const GraphNode& product) {
-  return product.experts.empty() ? std::vector{product.weight} : product.experts;
-}
-
-std::vector<WeightId> biases_of(const GraphNode& product) {
-  return product.bias == kNone ? product.biases : std::vector{product.bias};
 }
 
 std::vector<Range> scaled(const std::vector<Range>& ranges, size_t factor) {
@@ -70,15 +47,16 @@ std::optional<size_t> first_without(const std::vector<Range>& ranges,
 class Splitter {
  public:
   Splitter(const Graph& graph, const Shares& shares, Strategy strategy)
-      : graph_(graph), shares_(shares), roles_(graph) {
+      : graph_(graph),
+        shares_(shares),
+        roles_(graph),
+        units_(graph, roles_, strategy == Strategy::kReduce) {
     CHECK(shares.dense.size() == shares.experts.size(), "shares of {} and of {} ranks",
           shares.dense.size(), shares.experts.size());
     split_.strategy = strategy;
     split_.rank_count = shares.dense.size();
     split_.weights.resize(graph.weights().size());
     split_.values.resize(graph.value_count());
-    find_attention_block();
-    find_head_unit();
     find_mixtures();
     find_readers();
   }
@@ -91,19 +69,8 @@ class Splitter {
     std::vector<Range> kv;  // those that the queries attend to; ranks may share some
   };
 
-  void find_attention_block();
-  void find_head_unit();
   void find_mixtures();
   void find_readers();
-  // The quantization blocks in which products consume the value, or what is made of each of its
-  // elements; at least a chunk's columns where a norm reads it, and else 1 where products take f32.
-  size_t input_block(ValueId value) const;
-  // The heads of the value at whose multiples it may be cut for the sake of what is made of each
-  // head by itself.
-  size_t head_unit_behind(ValueId value, size_t head_count) const;
-  // The elements at whose multiples the product's biases may be cut, with its rows; 1: anywhere.
-  size_t bias_block(const GraphNode& product) const;
-
   // The shares of the product's weights, or of the router's.
   std::span<const double> shares_of(const GraphNode& product) const;
   // The rank that has all columns of what a product reads, if that is so and no other rank reads
@@ -130,12 +97,7 @@ class Splitter {
   const Graph& graph_;
   const Shares& shares_;
   const ProductRoles roles_;
-  // The input_block() of every layer's attention: layers that share keys must be cut alike.
-  size_t attention_block_ = 1;
-  // Likewise the head_unit_behind() of every layer's attention.
-  size_t attention_heads_ = 1;
-  // The query heads at whose multiples no layer's biases and sinks are cut within a block.
-  size_t head_unit_ = 1;
+  const CutUnits units_;
   std::map<ValueId, size_t> mixtures_;  // by routing: which of the layers with experts
   std::map<std::vector<double>, std::vector<double>> owed_;  // by shares, by rank: units
   std::vector<std::set<size_t>> readers_;                    // by value: ranks that compute with it
@@ -184,83 +146,9 @@ std::optional<size_t> Splitter::sole_rank(const GraphNode& product) const {
   return has_all ? std::optional(rank) : std::nullopt;
 }
 
-size_t Splitter::input_block(ValueId value) const {
-  size_t block = 1;
-  for (const size_t index : roles_.consumers(value)) {
-    const GraphNode& node = graph_.nodes()[index];
-    const WeightId weight = multiplied_weight(node, value);
-    if (is_handed_on(node, value)) block = std::lcm(block, input_block(node.output));
-    if (is_whole_norm(node)) {
-      block = std::lcm(std::lcm(block, kRowsLeast), input_block(node.output));
-    }
-    // Heads are whole blocks.
-    if (weight == kNone || node.operation == Operation::kHeadMatmul) continue;
-    const Format format = graph_.weights()[weight].format;
-    if (split_.strategy == Strategy::kReduce) {
-      block = std::lcm(block, traits(format).block_elements);
-    }
-    if (activation_form(format) == ActivationForm::kQ8) block = std::lcm(block, kQ8BlockElements);
-  }
-  return block;
-}
-
-size_t Splitter::head_unit_behind(ValueId value, size_t head_count) const {
-  size_t unit = 1;
-  for (const size_t index : roles_.consumers(value)) {
-    const GraphNode& node = graph_.nodes()[index];
-    const SplitRule rule = traits(node.operation).split;
-    if (rule == SplitRule::kHeads && node.head_count == head_count) {
-      const size_t columns = graph_.columns(node.output) / head_count;
-      const size_t block = input_block(node.output);
-      unit = std::lcm(unit, block / std::gcd(block, columns));
-    }
-    if (rule == SplitRule::kHeads || is_handed_on(node, value)) {
-      unit = std::lcm(unit, head_unit_behind(node.output, head_count));
-    }
-  }
-  return unit;
-}
-
-void Splitter::find_attention_block() {
-  for (const GraphNode& node : graph_.nodes()) {
-    if (node.operation != Operation::kAttention) continue;
-    attention_block_ = std::lcm(attention_block_, input_block(node.output));
-    attention_heads_ = std::lcm(attention_heads_, head_unit_behind(node.output, node.head_count));
-  }
-}
-
-size_t Splitter::bias_block(const GraphNode& product) const {
-  size_t block = 1;
-  for (const WeightId bias : biases_of(product)) {
-    block = std::lcm(block, traits(graph_.weights()[bias].format).block_elements);
-  }
-  return block;
-}
-
-void Splitter::find_head_unit() {
-  for (const GraphNode& node : graph_.nodes()) {
-    if (!is_product(node)) continue;
-    const Role role = roles_.role_of(node);
-    const bool is_stored = role == Role::kKeys || role == Role::kValues;
-    if (role != Role::kQueries && !is_stored) continue;
-    const GraphNode& attention = roles_.attention_of(node);
-    const size_t block = bias_block(node);
-    const size_t all = is_stored ? attention.kv_head_count : attention.head_count;
-    const size_t heads = block / std::gcd(block, graph_.columns(node.output) / all);
-    // Ranks may share a KV head only if parts of its bias may end at any head.
-    const size_t group = attention.head_count / attention.kv_head_count;
-    head_unit_ = std::lcm(head_unit_, is_stored && heads > 1 ? group * heads : heads);
-    if (const WeightId sinks = attention.attention.sinks; sinks != kNone) {
-      head_unit_ = std::lcm(head_unit_, traits(graph_.weights()[sinks].format).block_elements);
-    }
-  }
-}
-
 Splitter::Heads Splitter::cut_heads(const GraphNode& attention) const {
   const size_t group = attention.head_count / attention.kv_head_count;
-  // The fewest heads whose outputs are whole blocks, as are their biases.
-  const size_t blocks = attention_block_ / std::gcd(attention_block_, attention.value_dimension);
-  const size_t least = std::lcm(std::lcm(blocks, attention_heads_), head_unit_);
+  const size_t least = units_.least_heads(attention);
   Heads heads;
   heads.queries = cut(attention.head_count, std::lcm(group, least), shares_.dense);
   if (first_without(heads.queries, shares_.dense)) {
@@ -377,7 +265,7 @@ void Splitter::split_product(const GraphNode& node) {
     }
     case Role::kActivation: {
       const ValueId activation = roles_.consumer(node.output)->output;
-      size_t block = input_block(activation);
+      size_t block = units_.input_block(activation);
       // The other product of the gate, if that is cut already.
       for (const ValueId product : graph_.producer(activation).inputs) {
         const ValueSplit& cut_already = split_.values[product];
@@ -385,17 +273,19 @@ void Splitter::split_product(const GraphNode& node) {
           return split_by_rows(node, cut_already.columns, false);
         }
         const GraphNode& producer = graph_.producer(product);
-        if (is_product(producer)) block = std::lcm(block, bias_block(producer));
+        if (is_product(producer)) block = std::lcm(block, units_.bias_block(producer));
       }
       return split_by_rows(node, cut_activation(rows, std::lcm(unit, block), shares), false);
     }
     case Role::kResidual:
       return split_by_rows(
           node,
-          cut(rows, std::lcm(std::lcm(unit, input_block(node.output)), bias_block(node)), shares),
+          cut(rows,
+              std::lcm(std::lcm(unit, units_.input_block(node.output)), units_.bias_block(node)),
+              shares),
           false);
     case Role::kLogits:
-      return split_by_rows(node, cut(rows, std::lcm(unit, bias_block(node)), shares), false);
+      return split_by_rows(node, cut(rows, std::lcm(unit, units_.bias_block(node)), shares), false);
   }
 }
 

@@ -52,7 +52,7 @@ struct MatmulArguments {
   size_t panel_end = 0;
   const std::byte* input = nullptr;  // token_count rows, from the first column that is multiplied
   size_t input_stride_bytes = 0;
-  // Of inputs in kQ8 that are columns of wider rows: the rows' columns, and the number of columns
+  // For inputs in kQ8 that are columns of wider rows: the rows' columns, and the number of columns
   // before the first that is multiplied, a multiple of 32. 0: rows are as wide as the matrix.
   size_t row_columns = 0;
   size_t row_first = 0;

@@ -22,7 +22,7 @@ inline PageRows stored_rows(const std::byte* block, size_t rows, size_t vectors,
   return {block, vectors, 0, scales, vectors * 16 / kKvBlockDimensions};
 }
 
-// Where a page's rows lie in f32, in strips of so many vectors.
+// The place of a page's rows in f32, in strips of so many vectors.
 inline PageRows unpacked_rows(size_t rows, size_t strip_vectors, const float* unpacked) {
   return {reinterpret_cast<const std::byte*>(unpacked), strip_vectors, rows * strip_vectors * 16,
           nullptr, 0};

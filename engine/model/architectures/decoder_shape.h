@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/model/architectures/decoder.h"
+#include "engine/model/architectures/decoder_traits.h"
 #include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/latent_attention.h"
 #include "engine/model/gguf_file.h"

@@ -55,7 +55,7 @@ Gating simplified(Gating gating) {
   return gating;
 }
 
-// What all tokens go to: a feed-forward, whose rows a factor of each token may scale.
+// The shared experts together: a feed-forward, whose rows a factor of each token may scale.
 ValueId add_shared_experts(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
                            const std::string& block, ValueId h) {
   const size_t columns = graph.columns(h);

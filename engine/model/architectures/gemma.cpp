@@ -16,8 +16,8 @@ float root_of_columns(const DecoderSizes& sizes) {
   return std::sqrt(static_cast<float>(sizes.columns));
 }
 
-// Of the largest model of a generation, which is known by its layers, scores are scaled by an even
-// share of the residual's columns, of the others by a head's dimensions.
+// The scores of a generation's largest model, which is known by its layers, are scaled by an even
+// share of the residual's columns, others' by a head's dimensions.
 template <size_t kLargestLayers>
 float score_factor(const DecoderSizes& sizes) {
   const size_t share = sizes.columns / sizes.heads;

@@ -46,7 +46,7 @@ class RowFactors {
   float scaled_[kMostProductRows];
 };
 
-// Of kQ8: of a quant.
+// Bytes from one element of a row to the next; of kQ8 from quant to quant.
 size_t bytes_of_element(ActivationForm form) {
   switch (form) {
     case ActivationForm::kF32:

@@ -199,7 +199,8 @@ TEST(Families, have_the_same_bits_whether_tensors_are_fused_or_apart) {
   const auto tokens = some_tokens(40, 3);
   size_t count = 0;
   for (const auto& model : read_models()) {
-    if (!model.contains("same_as")) continue;
+    // Keys and values that are made of latents are another way to compute them.
+    if (!model.contains("same_as") || model.at("architecture") == "deepseek2") continue;
     ++count;
     for (const std::vector<double>& shares : {std::vector<double>{1}, std::vector<double>{3, 1}}) {
       SCOPED_TRACE(model.at("name").get<std::string>());

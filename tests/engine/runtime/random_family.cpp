@@ -25,7 +25,7 @@ constexpr size_t kFeedForward = 128;
 constexpr size_t kVocabulary = 150;
 constexpr uint32_t kTrainedContext = 256;
 constexpr uint32_t kOriginalContext = 64;  // of scaled positions
-// Of latent attention: the latents' columns, and a head's dimensions.
+// Latent attention: the latents' columns, and a head's dimensions.
 constexpr uint32_t kLatent = 64;
 constexpr uint32_t kQueryLatent = 96;
 constexpr uint32_t kOwnDimension = 32;

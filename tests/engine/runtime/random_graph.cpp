@@ -256,7 +256,7 @@ class GraphMaker {
     return graph_.add(x,
                       norm(product(graph_.gate(ActivationFunction::kGelu, gate, own), columns_)));
   }
-  size_t layer_columns() const { return has_large_blocks_ ? 256 : 48; }
+  size_t layer_columns() const { return has_large_blocks_ ? 256 : 64; }
 
   ValueId attention(ValueId h, size_t layer) {
     const ValueId attended = pick_of_latents(3) == 0 ? attend_latents(h, layer) : attend(h, layer);
