@@ -21,6 +21,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::array kArchitectures = {
+    Architecture{"apertus", build_apertus},
+    Architecture{"arcee", build_arcee},
     Architecture{"baichuan", build_baichuan},
     Architecture{"bailingmoe", build_bailingmoe},
     Architecture{"cohere2", build_cohere2},
@@ -46,6 +48,7 @@ constexpr std::array kArchitectures = {
     Architecture{"internlm2", build_internlm2},
     Architecture{"llama", build_llama},
     Architecture{"maincoder", build_maincoder},
+    Architecture{"minicpm", build_minicpm},
     Architecture{"minimax-m2", build_minimax_m2},
     Architecture{"mistral3", build_mistral3},
     Architecture{"nemotron", build_nemotron},

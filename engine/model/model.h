@@ -35,6 +35,8 @@ struct Model {
 };
 
 // The entry points of the architectures' files, for the table in architecture.cpp.
+Result<Model> build_apertus(const ModelSource& source);
+Result<Model> build_arcee(const ModelSource& source);
 Result<Model> build_baichuan(const ModelSource& source);
 Result<Model> build_bailingmoe(const ModelSource& source);
 Result<Model> build_cohere2(const ModelSource& source);
@@ -60,6 +62,7 @@ Result<Model> build_hunyuan_moe(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);
 Result<Model> build_maincoder(const ModelSource& source);
+Result<Model> build_minicpm(const ModelSource& source);
 Result<Model> build_minimax_m2(const ModelSource& source);
 Result<Model> build_mistral3(const ModelSource& source);
 Result<Model> build_nemotron(const ModelSource& source);

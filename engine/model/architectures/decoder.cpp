@@ -41,7 +41,7 @@ class DecoderBuilder {
                  const std::vector<Product>& inputs);
   ValueId attend_latents(const std::string& block, size_t layer, ValueId h);
   ValueId add_attention(const std::string& block, size_t layer, ValueId h);
-  ValueId add_dense_feed_forward(const std::string& block, ValueId h);
+  ValueId add_dense_feed_forward(const std::string& block, size_t layer, ValueId h);
   ValueId add_feed_forward(const std::string& block, size_t layer, ValueId h);
   AttentionTraits attention_traits(const std::string& block, size_t layer);
 
@@ -146,7 +146,7 @@ ValueId DecoderBuilder::add_attention(const std::string& block, size_t layer, Va
   return tensors_.failed() ? h : graph_.matmul(attended, output.weight, output.bias);
 }
 
-ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, ValueId h) {
+ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, size_t layer, ValueId h) {
   const size_t columns = graph_.columns(h);
   const size_t wide = shape_.feed_forward;
   std::vector<Product> inputs;
@@ -158,17 +158,18 @@ ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, ValueId
   }
   const Product down = tensors_.product(block, {"ffn_down", columns}, wide);
   if (tensors_.failed()) return h;
+  const Activation& activation = shape_.activations[layer];
   std::vector<ValueId> values;
   for (const Product& input : inputs) values.push_back(graph_.matmul(h, input.weight, input.bias));
-  const ValueId activated = traits_.is_gated ? graph_.gate(traits_.activation, values[0], values[1])
-                                             : graph_.activation(traits_.activation, values[0]);
+  const ValueId activated = traits_.is_gated ? graph_.gate(activation, values[0], values[1])
+                                             : graph_.activation(activation, values[0]);
   return graph_.matmul(activated, down.weight, down.bias);
 }
 
 ValueId DecoderBuilder::add_feed_forward(const std::string& block, size_t layer, ValueId h) {
   return shape_.mixture.has_experts(layer)
              ? add_expert_mixture(graph_, tensors_, shape_.mixture, block, h)
-             : add_dense_feed_forward(block, h);
+             : add_dense_feed_forward(block, layer, h);
 }
 
 ValueId DecoderBuilder::add_layer(ValueId x, size_t layer) {

@@ -32,6 +32,23 @@ Result<void> read_feed_forward(ModelKeys& keys, const std::string& architecture,
   return {};
 }
 
+// The parameters of xIELU are trained, and each layer has its own (arXiv 2411.13010).
+void read_activations(ModelKeys& keys, ActivationFunction function, DecoderShape& shape) {
+  const size_t layers = shape.sizes.layers;
+  shape.activations.assign(layers, function);
+  if (function != ActivationFunction::kXielu) return;
+  const std::vector<float> positive = keys.numbers("xielu.alpha_p", layers);
+  const std::vector<float> negative = keys.numbers("xielu.alpha_n", layers);
+  const std::vector<float> beta = keys.numbers("xielu.beta", layers);
+  const std::vector<float> limit = keys.numbers("xielu.eps", layers);
+  const auto softplus = [](float x) { return x > 20 ? x : std::log1p(std::exp(x)); };
+  for (size_t layer = 0; layer < layers; ++layer) {
+    shape.activations[layer] = {function,
+                                {softplus(positive[layer]), beta[layer] + softplus(negative[layer]),
+                                 beta[layer], limit[layer]}};
+  }
+}
+
 // The attention that all heads of a layer make of keys and values of their own, or of latents.
 Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
                             const DecoderTraits& traits, DecoderShape& shape) {
@@ -136,6 +153,7 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
                                                  {}));
   const auto feed_forward = read_feed_forward(keys, architecture, traits, shape);
   read_window(keys, traits.window, shape);
+  read_activations(keys, traits.activation, shape);
   read_factors(keys, traits, shape);
   if (traits.has_temperature) read_temperature(keys, shape);
   if (auto result = keys.result(); !result) return std::unexpected(result.error());

@@ -16,8 +16,9 @@ namespace lockstep {
 
 struct DecoderShape {
   DecoderSizes sizes;
-  size_t feed_forward = 0;  // of a layer without experts
-  ExpertMixture mixture;    // or of experts, where there are any
+  size_t feed_forward = 0;              // of a layer without experts
+  std::vector<Activation> activations;  // of these layers' feed-forwards, by layer
+  ExpertMixture mixture;                // or of experts, where there are any
   size_t kv_heads = 0;
   size_t value_dimension = 0;
   std::optional<LatentAttention> latent_attention = std::nullopt;

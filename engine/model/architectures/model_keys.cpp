@@ -61,6 +61,30 @@ std::string ModelKeys::text(std::string_view key) {
   return value_of(file_.text(name_of(key))).value_or("");
 }
 
+std::vector<float> ModelKeys::numbers(std::string_view key, size_t layers) {
+  const std::string name = name_of(key);
+  const auto entry = file_.metadata().find(name);
+  std::vector<float> numbers(layers);
+  if (entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second)) {
+    numbers = value_of(file_.numbers(name)).value_or(numbers);
+  } else if (const auto all = any_number(key)) {
+    numbers.assign(layers, static_cast<float>(*all));
+  } else {
+    fail(invalid_input("{} is missing", name).error());
+  }
+  if (numbers.size() < layers) {
+    fail(invalid_input("{} has {} elements; there are {} layers", name, numbers.size(), layers)
+             .error());
+    numbers.resize(layers);
+  }
+  for (size_t layer = 0; layer < layers; ++layer) {
+    if (std::isfinite(numbers[layer])) continue;
+    fail(
+        invalid_input("{} holds {} at {}; it must be finite", name, numbers[layer], layer).error());
+  }
+  return numbers;
+}
+
 std::vector<bool> ModelKeys::pattern(std::string_view key, size_t layers, size_t period) {
   const std::string name = name_of(key);
   const auto entry = file_.metadata().find(name);
