@@ -223,7 +223,8 @@ void Splitter::split_by_columns(const GraphNode& node) {
 void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
   const size_t rows = graph_.columns(node.output);
-  const bool of_slices = input.kind == SplitKind::kSliced && !input.gathered;
+  const bool of_slices = input.kind == SplitKind::kSliced && !input.gathered &&
+                         !is_held_whole(node.inputs[0]);
   if (of_slices && roles_.role_of(node) == Role::kResidual) {
     const auto owner = sole_rank(node);
     if (!owner) return split_by_columns(node);
@@ -380,9 +381,10 @@ void Splitter::find_factors(const GraphNode& node) {
   }
 }
 
-// Whether every rank has all of the value, as keys that all ranks' queries attend to.
+// Whether each of several ranks has all of the value, as keys that all ranks' queries attend to.
 bool Splitter::is_held_whole(ValueId value) const {
   const Range all = {0, graph_.columns(value)};
+  if (split_.rank_count == 1 || split_.values[value].kind != SplitKind::kSliced) return false;
   return std::ranges::all_of(split_.values[value].columns,
                              [&](const Range& range) { return range == all; });
 }

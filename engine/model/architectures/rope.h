@@ -33,8 +33,8 @@ struct Rope {
 // than beta_slow times within the original context, kept where it turns more than beta_fast times,
 // and between both mixed; cosines and sines are multiplied by 1 + 0.1 ln(factor), or by
 // rope.scaling.yarn_attn_factor, and by rope.scaling.attn_factor. With
-// rope.scaling.yarn_log_multiplier m, as DeepSeek's files have it, they are divided by
-// 1 + m ln(factor), and the scores multiplied by its square.
+// rope.scaling.yarn_log_multiplier m, as DeepSeek's files have it, it is the scores that are
+// multiplied, by the square of 1 + m ln(factor), and cosines and sines by 1 instead of the first.
 //
 // LongRoPE (Ding et al., arXiv 2402.13753): frequency i is divided by factor i of
 // rope_factors_long.weight where sequences may get longer than the original context, and else of
