@@ -91,10 +91,14 @@ ValueId DecoderBuilder::treat_heads(const std::string& norm, ValueId x, size_t h
 }
 
 AttentionTraits DecoderBuilder::attention_traits(const std::string& block, size_t layer) {
+  const WeightId sinks =
+      traits_.has_sinks
+          ? tensors_.vector(block + "attn_sinks.weight", shape_.sizes.heads, Presence::kRequired)
+          : kNone;
   return {.scale = shape_.score_factor,
           .window = shape_.has_window(layer) ? shape_.window : 0,
           .score_cap = shape_.score_cap,
-          .sinks = tensors_.vector(block + "attn_sinks.weight", shape_.sizes.heads, traits_.sinks)};
+          .sinks = sinks};
 }
 
 // Attention of heads with keys and values of their own; `inputs`: the products that make queries,

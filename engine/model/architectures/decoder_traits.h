@@ -71,7 +71,7 @@ struct DecoderTraits {
   Presence attention_biases = Presence::kOptional;  // of queries, keys and values
   Presence output_bias = Presence::kOptional;       // of attention
   HeadNormTraits head_norms = {};
-  Presence sinks = Presence::kOptional;  // a score for each query head, without a value
+  bool has_sinks = false;  // a score for each query head, without a value
   // Whether a layer's queries and keys have rotary positions; none: all layers'.
   bool (*has_rotary)(size_t layer) = nullptr;
   WindowTraits window = {};

@@ -12,7 +12,7 @@ Result<Model> build_gpt_oss(const ModelSource& source) {
                .norms = {.feed_forward = "post_attention_norm"},
                .attention_biases = Presence::kRequired,
                .output_bias = Presence::kRequired,
-               .sinks = Presence::kRequired,
+               .has_sinks = true,
                .window = {.period = 2},
                .experts = Presence::kRequired,
                .mixture = {.gating = GatingFunction::kChosenSoftmax, .activation = activation}});
