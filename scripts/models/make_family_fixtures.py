@@ -9,6 +9,7 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
     {"versions": {...},
      "models": [{"name", "file", "architecture", "format", "reference", "vocabulary", "spread",
                  "same_as", "context", "llama_cpp": {"logits": "<file>", "difference"},
+                 "llama_cpp_gelu": {"difference"},
                  "sequences": [{"tokens": [...], "first_row", "row_count", "logits": "<file>"}]}]}
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
@@ -19,6 +20,10 @@ units of the logits' spread. `same_as` names the file with the same weights in t
 what has it and no "llama_cpp" is a form that llama.cpp does not read in this architecture. The
 weights are rounded to the file's format first; transformers computes in float32 on the rounded ones.
 
+llama.cpp takes GELU from a table whose both sides are float16, always as its approximation by tanh;
+where a family has it, logits differ by about 1e-3 of their spread, and <name>-llama.f32 would prove
+little. "llama_cpp_gelu" says by how much they differ from transformers' with that table's GELU.
+
 It needs torch, transformers, gguf, numpy and llama-cpp-python (whose vendored llama.cpp is
 llama.cpp's own; built with clang 19, plain SSE/AVX code and no other options).
 """
@@ -27,6 +32,7 @@ import argparse
 import ctypes
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -161,6 +167,10 @@ class Family:
     same_as: str = ""  # the same weights, but
     fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: those that hold others
     has_llama_logits: bool = True
+    names: dict[str, str] = field(default_factory=dict)  # of the file, where TENSOR_NAMES differs
+    keys: dict = field(default_factory=dict)  # beside or instead of the others'; None: none
+    adds_one: bool = False  # norms multiply by 1 + weight, which the file has
+    has_table_gelu: bool = False  # in llama.cpp: GELU comes from a table in f16
 
 
 BIASES = {"attention_bias": True}
@@ -169,6 +179,13 @@ MROPE = {"mrope_section": [2, 3, 3]}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
+
+# Keys that every head of 16 has, and those that some converters leave out.
+HEAD_LENGTHS = {"attention.key_length": 16, "attention.value_length": 16}
+NO_ROTARY_KEYS = {"rope.freq_base": None, "rope.dimension_count": None, "vocab_size": None}
+NORMS_AROUND = {"post_attention_layernorm": "post_attention_norm",
+                "pre_feedforward_layernorm": "ffn_norm",
+                "post_feedforward_layernorm": "post_ffw_norm"}
 
 FAMILIES = (
     # llama.cpp reads no epsilon of this one and takes 0.
@@ -220,7 +237,35 @@ FAMILIES = (
     Family("qwen3moe-fused", "qwen3moe", "Qwen3MoeForCausalLM", feed_forward=20, experts=3,
            chosen=3, same_as="qwen3moe-apart", fused=("ffn_gate_up_exps",),
            has_llama_logits=False),
+    # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
+    Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
+           keys=HEAD_LENGTHS | NO_ROTARY_KEYS, adds_one=True, has_table_gelu=True),
+    Family("gemma2", "gemma2", "Gemma2ForCausalLM",
+           {"query_pre_attn_scalar": 16, "sliding_window": 20, "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 4.0},
+           names=NORMS_AROUND, adds_one=True, has_table_gelu=True,
+           keys=HEAD_LENGTHS | NO_ROTARY_KEYS | {
+               "attention.sliding_window": 20, "attn_logit_softcapping": 3.0,
+               "final_logit_softcapping": 4.0}),
+    # In window layers llama.cpp takes the base of its key, or 10000, and no scaling.
+    Family("gemma3", "gemma3", "Gemma3ForCausalLM",
+           {"query_pre_attn_scalar": 16, "sliding_window": 20, "rope_parameters": {
+               "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}},
+           layers=7, hidden=32, feed_forward=16, rope_base=1e6, names=NORMS_AROUND, adds_one=True,
+           has_table_gelu=True,
+           keys=HEAD_LENGTHS | {
+               "attention.sliding_window": 20, "rope.dimension_count": None, "vocab_size": None,
+               "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
+               "rope.freq_base_swa": 20000.0}),
 )
+
+
+def reference_of(name: str) -> tuple[type, Callable]:
+    if name in REFERENCES:
+        return REFERENCES[name]
+    network_class = getattr(transformers, name)
+    return network_class.config_class, network_class
 
 
 def stored(values: np.ndarray, name: str, family: Family) -> np.ndarray:
@@ -237,7 +282,7 @@ def is_matrix(values: np.ndarray, name: str) -> bool:
 
 def make_network(family: Family) -> torch.nn.Module:
     """The reference with random weights, rounded to what the file will hold."""
-    config_class, make = REFERENCES[family.reference]
+    config_class, make = reference_of(family.reference)
     rope = {key: value for key, value in family.rope.items() if key != "original"}
     rope = {"rope_type": "default", "rope_theta": family.rope_base} | rope
     options = dict(family.options)
@@ -249,21 +294,22 @@ def make_network(family: Family) -> torch.nn.Module:
     if family.experts:
         options |= {"num_experts": family.experts, "num_experts_per_tok": family.chosen,
                     "moe_intermediate_size": family.feed_forward, "norm_topk_prob": True}
-    config = config_class(
-        hidden_size=family.hidden, intermediate_size=family.feed_forward,
-        num_hidden_layers=family.layers, num_attention_heads=family.heads,
-        num_key_value_heads=family.kv_heads, head_dim=family.head, vocab_size=family.vocabulary,
-        rms_norm_eps=family.epsilon, max_position_embeddings=family.context, tie_word_embeddings=family.is_tied,
-        hidden_act="silu", rope_parameters=rope, attn_implementation="eager", pad_token_id=None,
-        **options)
+    config = config_class(**({
+        "hidden_size": family.hidden, "intermediate_size": family.feed_forward,
+        "num_hidden_layers": family.layers, "num_attention_heads": family.heads,
+        "num_key_value_heads": family.kv_heads, "head_dim": family.head,
+        "vocab_size": family.vocabulary, "rms_norm_eps": family.epsilon,
+        "max_position_embeddings": family.context, "tie_word_embeddings": family.is_tied,
+        "hidden_act": "silu", "rope_parameters": rope, "attn_implementation": "eager",
+        "pad_token_id": None} | options))
     network = make(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
     for name, parameter in network.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
         if name.endswith("bias"):
             values = 0.3 * noise
-        elif noise.dim() == 1:
-            values = 1 + 0.2 * noise
+        elif noise.dim() == 1 or "norm" in name:
+            values = 0.2 * noise + (0 if family.adds_one else 1)
         elif "embed_tokens" in name or "lm_head" in name:
             values = 0.3 * noise
         else:
@@ -296,8 +342,8 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
         return {f"{block}.ffn_down_exps.weight": values}
     if family.is_permuted and part.endswith(("q_proj", "k_proj")):
         values = interleaved(values, family.heads if "q_proj" in part else family.kv_heads)
-    name = TENSOR_NAMES[part]
-    if name == "ffn_norm":
+    name = (TENSOR_NAMES | family.names)[part]
+    if name == "ffn_norm" and part not in family.names:
         name = family.norm_before_feed_forward
     return {f"{block}.{name}.{kind}": values}
 
@@ -308,6 +354,8 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
     tensors = {}
     for name, parameter in network.named_parameters():
         values = parameter.detach().numpy()
+        if family.adds_one and name.endswith("norm.weight"):
+            values = values + np.float32(1)
         if name in whole:
             tensors[whole[name]] = values
             continue
@@ -350,6 +398,18 @@ def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
                               np.array(family.rope[f"{which}_factor"], dtype=np.float32))
 
 
+def set_keys(writer: gguf.GGUFWriter, family: Family) -> None:
+    """Writes `keys`, each as the type of its value."""
+    kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32,
+             float: gguf.GGUFValueType.FLOAT32, str: gguf.GGUFValueType.STRING,
+             list: gguf.GGUFValueType.ARRAY}
+    for key, value in family.keys.items():
+        name = f"{family.architecture}.{key}"
+        writer.kv_data[0].pop(name, None)
+        if value is not None:
+            writer.add_key_value(name, value, kinds[type(value)])
+
+
 def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer = gguf.GGUFWriter(str(path), family.architecture)
     writer.add_name("tiny")  # llama.cpp wants certain tokens of a vocabulary named "phi3"
@@ -370,6 +430,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer.add_layer_norm_rms_eps(family.epsilon)
     writer.add_vocab_size(family.vocabulary)
     add_rope(writer, family)
+    set_keys(writer, family)
     for name, values in file_tensors(family, network).items():
         if family.format != "F32" and is_matrix(values, name) and "ffn_gate_inp" not in name:
             kind = gguf.GGMLQuantizationType[family.format]
@@ -417,6 +478,20 @@ def llama_logits(path: Path, family: Family, tokens: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
+def table_gelu(values: torch.Tensor) -> torch.Tensor:
+    """GELU's approximation by tanh as llama.cpp computes it: both sides of its table are f16."""
+    table = torch.nn.functional.gelu(values.half().float(), approximate="tanh").half().float()
+    return torch.where(values <= -10, 0, torch.where(values >= 10, values, table))
+
+
+def use_table_gelu(network: torch.nn.Module) -> None:
+    activations = [each for each in network.modules() if "GELU" in type(each).__name__]
+    if not activations:
+        raise ValueError("there is no GELU")
+    for activation in activations:
+        activation.forward = table_gelu
+
+
 def write_family(folder: Path, family: Family) -> dict:
     network = make_network(family)
     path = folder / f"{family.name}.gguf"
@@ -445,11 +520,20 @@ def write_family(folder: Path, family: Family) -> dict:
         difference = float(np.abs(rows - kept[-1]).max()) / spread
         print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}, llama.cpp differs "
               f"by {difference:.1e}", flush=True)
+        if family.has_table_gelu:
+            use_table_gelu(network)
+            with torch.no_grad():
+                logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
+            difference = float(np.abs(rows - logits).max()) / spread
+            print(f"  and by {difference:.1e} with its GELU")
         if difference > DIFFERENCE_MAX[family.format]:
             raise ValueError(f"{family.name}: transformers and llama.cpp differ by {difference}")
-        entry["llama_cpp"] = {"logits": f"{family.name}-llama.f32",
-                              "difference": float(f"{difference:.1e}")}
-        rows.astype("<f4").tofile(folder / entry["llama_cpp"]["logits"])
+        if family.has_table_gelu:
+            entry["llama_cpp_gelu"] = {"difference": float(f"{difference:.1e}")}
+        else:
+            entry["llama_cpp"] = {"logits": f"{family.name}-llama.f32",
+                                  "difference": float(f"{difference:.1e}")}
+            rows.astype("<f4").tofile(folder / entry["llama_cpp"]["logits"])
     return entry | {"sequences": sequences}
 
 
@@ -457,20 +541,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("tests/fixtures/families"))
-    parser.add_argument("--only", action="append", help="the names of some, for a trial")
+    parser.add_argument("--only", action="append",
+                        help="the names of those to write; others stay as they are")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
     quiet = llama.llama_log_callback(lambda level, text, data: print(text.decode(), end="")
                                      if level == 4 else None)
     llama.llama_log_set(quiet, ctypes.c_void_p(0))
-    entries = [write_family(arguments.output, family) for family in FAMILIES
-               if not arguments.only or family.name in arguments.only]
+    index = arguments.output / "index.json"
+    kept = {}  # entries of others
+    if arguments.only and index.exists():
+        kept = {entry["name"]: entry for entry in json.loads(index.read_text())["models"]
+                if entry["name"] not in arguments.only}
+    entries = [kept.get(family.name) or write_family(arguments.output, family)
+               for family in FAMILIES
+               if not arguments.only or family.name in [*arguments.only, *kept]]
     versions = {"torch": torch.__version__, "transformers": transformers.__version__,
                 "gguf": gguf.__version__ if hasattr(gguf, "__version__") else "",
                 "llama-cpp-python": llama_cpp.__version__}
     lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
-    (arguments.output / "index.json").write_text(
+    index.write_text(
         f'{{"versions": {json.dumps(versions)},\n"models": [\n{lines}\n]}}\n')
 
 
