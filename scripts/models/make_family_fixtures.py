@@ -171,6 +171,9 @@ class Family:
     keys: dict = field(default_factory=dict)  # beside or instead of the others'; None: none
     adds_one: bool = False  # norms multiply by 1 + weight, which the file has
     has_table_gelu: bool = False  # in llama.cpp: GELU comes from a table in f16
+    # What the file has of a tensor within a layer, by its name there; None: what others have.
+    layout: Callable[["Family", str, np.ndarray], dict[str, np.ndarray] | None] | None = None
+    gains: dict[str, float] = field(default_factory=dict)  # by ends of names: larger weights
 
 
 BIASES = {"attention_bias": True}
@@ -186,6 +189,22 @@ NO_ROTARY_KEYS = {"rope.freq_base": None, "rope.dimension_count": None, "vocab_s
 NORMS_AROUND = {"post_attention_layernorm": "post_attention_norm",
                 "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
+
+
+
+def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Experts are transposed there, with gates and others in turns."""
+    if rest == "self_attn.sinks":
+        return {"attn_sinks.weight": values}
+    if not rest.startswith("mlp.experts."):
+        return None
+    kind = "bias" if rest.endswith("_bias") else "weight"
+    if kind == "weight":
+        values = values.swapaxes(1, 2)
+    if "gate_up_proj" in rest:
+        return {f"ffn_gate_exps.{kind}": values[:, ::2], f"ffn_up_exps.{kind}": values[:, 1::2]}
+    return {f"ffn_down_exps.{kind}": values}
+
 
 FAMILIES = (
     # llama.cpp reads no epsilon of this one and takes 0.
@@ -258,6 +277,16 @@ FAMILIES = (
                "attention.sliding_window": 20, "rope.dimension_count": None, "vocab_size": None,
                "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
                "rope.freq_base_swa": 20000.0}),
+    # The published model has "truncate": false in its YaRN, which no key says: llama.cpp rounds the
+    # bounds of the ramp to whole dimensions here as well. Half of the experts' values are clamped.
+    Family("gpt-oss", "gpt-oss", "GptOssForCausalLM",
+           {"sliding_window": 20}, hidden=32, feed_forward=20, is_tied=False, rope_base=150000.0,
+           rope=YARN | {"factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True},
+           experts=4, chosen=2, layout=gpt_oss_layout, gains={"experts.gate_up_proj": 12.0},
+           names={"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
+           keys=HEAD_LENGTHS | {
+               "attention.sliding_window": 20, "rope.dimension_count": None, "vocab_size": None,
+               "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0}),
 )
 
 
@@ -306,8 +335,12 @@ def make_network(family: Family) -> torch.nn.Module:
     generator = torch.Generator().manual_seed(SEED)
     for name, parameter in network.named_parameters():
         noise = torch.randn(parameter.shape, generator=generator)
-        if name.endswith("bias"):
+        if name.endswith("router.bias"):
+            values = 0.3 * noise + chosen_apart(family, int(name.split(".")[2]))
+        elif name.endswith("bias"):
             values = 0.3 * noise
+        elif name.endswith("sinks"):
+            values = noise
         elif noise.dim() == 1 or "norm" in name:
             values = 0.2 * noise + (0 if family.adds_one else 1)
         elif "embed_tokens" in name or "lm_head" in name:
@@ -317,12 +350,22 @@ def make_network(family: Family) -> torch.nn.Module:
             values = noise * gain / math.sqrt(noise.shape[-1])
             if "o_proj" in name or "down_proj" in name:
                 values /= math.sqrt(family.layers / 2)
+        for end, gain in family.gains.items():
+            if name.endswith(end):
+                values *= gain
         parameter.data.copy_(torch.from_numpy(stored(values.numpy(), name, family)))
     return network
 
 
+def chosen_apart(family: Family, layer: int) -> torch.Tensor:
+    """Biases by which all tokens go to the same experts, to others in every layer."""
+    return 8.0 * ((torch.arange(family.experts) + layer) % family.experts < family.chosen)
+
+
 def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> dict:
     """What the file has of one of transformers' tensors within a layer, each in its own tensor."""
+    if family.layout and (pieces := family.layout(family, rest, values)) is not None:
+        return {f"{block}.{name}": piece for name, piece in pieces.items()}
     part, kind = rest.rsplit(".", 1)
     queries, keys = family.heads * family.head, family.kv_heads * family.head
     if part == "self_attn.qkv_proj":
