@@ -14,11 +14,12 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
-biases and the rotary pairs that the row says; for maincoder it is the class below. For these
-llama.cpp's logits are the proof that this is so. `difference` is the largest between the two, in
-units of the logits' spread. `same_as` names the file with the same weights in tensors of their own;
-what has it and no "llama_cpp" is a form that llama.cpp does not read in this architecture. The
-weights are rounded to the file's format first; transformers computes in float32 on the rounded ones.
+biases and the rotary pairs that the row says; for maincoder it is the class below. For
+these llama.cpp's logits are the proof that this is so.
+`difference` is the largest between the two, in units of the logits' spread. `same_as` names the
+file with the same weights in tensors of their own; what has it and no "llama_cpp" is a form that
+llama.cpp does not read in this architecture. The weights are rounded to the file's format first;
+transformers computes in float32 on the rounded ones.
 
 llama.cpp takes GELU from a table whose both sides are float16, always as its approximation by tanh;
 where a family has it, logits differ by about 1e-3 of their spread, and <name>-llama.f32 would prove
@@ -183,13 +184,24 @@ YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
 
-# Keys that every head of 16 has, and those that some converters leave out.
+BOUNDS = {"beta_fast": 32.0, "beta_slow": 1.0}
+BOUNDS_KEYS = {f"rope.scaling.yarn_{name}": value for name, value in BOUNDS.items()}
+
+# Keys that some converters leave out, and others that they write.
+UNSAID = {"rope.dimension_count": None, "vocab_size": None}
+NO_ROTARY_KEYS = UNSAID | {"rope.freq_base": None}
 HEAD_LENGTHS = {"attention.key_length": 16, "attention.value_length": 16}
-NO_ROTARY_KEYS = {"rope.freq_base": None, "rope.dimension_count": None, "vocab_size": None}
+SHORT_HEAD_LENGTHS = {"attention.key_length": 8, "attention.value_length": 8}
+LAYER_NORM = {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": 1e-5}
+NO_SCALING = {"rope.scaling.type": "none"}
 NORMS_AROUND = {"post_attention_layernorm": "post_attention_norm",
                 "pre_feedforward_layernorm": "ffn_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
-
+NORMS_BEHIND = {"post_attention_layernorm": "post_attention_norm",
+                "post_feedforward_layernorm": "post_ffw_norm"}
+OLMO3_FACTOR = 0.1 * math.log(8) + 1
+# A model so narrow that 64 layers make a small file.
+NARROW = {"layers": 64, "hidden": 16, "head": 8, "feed_forward": 8}
 
 
 def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -258,12 +270,12 @@ FAMILIES = (
            has_llama_logits=False),
     # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
     Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
-           keys=HEAD_LENGTHS | NO_ROTARY_KEYS, adds_one=True, has_table_gelu=True),
+           keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
     Family("gemma2", "gemma2", "Gemma2ForCausalLM",
            {"query_pre_attn_scalar": 16, "sliding_window": 20, "attn_logit_softcapping": 3.0,
             "final_logit_softcapping": 4.0},
            names=NORMS_AROUND, adds_one=True, has_table_gelu=True,
-           keys=HEAD_LENGTHS | NO_ROTARY_KEYS | {
+           keys=NO_ROTARY_KEYS | HEAD_LENGTHS | {
                "attention.sliding_window": 20, "attn_logit_softcapping": 3.0,
                "final_logit_softcapping": 4.0}),
     # In window layers llama.cpp takes the base of its key, or 10000, and no scaling.
@@ -273,20 +285,59 @@ FAMILIES = (
                "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}},
            layers=7, hidden=32, feed_forward=16, rope_base=1e6, names=NORMS_AROUND, adds_one=True,
            has_table_gelu=True,
-           keys=HEAD_LENGTHS | {
-               "attention.sliding_window": 20, "rope.dimension_count": None, "vocab_size": None,
-               "rope.scaling.type": "linear", "rope.scaling.factor": 8.0,
-               "rope.freq_base_swa": 20000.0}),
+           keys=UNSAID | HEAD_LENGTHS | {
+               "attention.sliding_window": 20, "rope.scaling.type": "linear",
+               "rope.scaling.factor": 8.0, "rope.freq_base_swa": 20000.0}),
     # The published model has "truncate": false in its YaRN, which no key says: llama.cpp rounds the
     # bounds of the ramp to whole dimensions here as well. Half of the experts' values are clamped.
     Family("gpt-oss", "gpt-oss", "GptOssForCausalLM",
            {"sliding_window": 20}, hidden=32, feed_forward=20, is_tied=False, rope_base=150000.0,
-           rope=YARN | {"factor": 8.0, "beta_fast": 32.0, "beta_slow": 1.0, "truncate": True},
+           rope=YARN | BOUNDS | {"factor": 8.0, "truncate": True},
            experts=4, chosen=2, layout=gpt_oss_layout, gains={"experts.gate_up_proj": 12.0},
            names={"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
-           keys=HEAD_LENGTHS | {
-               "attention.sliding_window": 20, "rope.dimension_count": None, "vocab_size": None,
-               "rope.scaling.yarn_beta_fast": 32.0, "rope.scaling.yarn_beta_slow": 1.0}),
+           keys=UNSAID | HEAD_LENGTHS | {"attention.sliding_window": 20} | BOUNDS_KEYS),
+    Family("olmo2", "olmo2", "Olmo2ForCausalLM", is_tied=False, rope_base=5e5, names=NORMS_BEHIND,
+           keys=UNSAID),
+    # llama.cpp does not read the factor of attention, and takes what is written here: the default.
+    # Window layers have the same base, and no scaling.
+    Family("olmo3", "olmo2", "Olmo3ForCausalLM",
+           {"sliding_window": 20,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": YARN | BOUNDS | {"factor": 8.0, "rope_theta": 5e5,
+                                                   "attention_factor": OLMO3_FACTOR},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}},
+           layers=3, is_tied=False, rope_base=5e5, rope=YARN | {"factor": 8.0}, names=NORMS_BEHIND,
+           keys=UNSAID | BOUNDS_KEYS | {
+               "attention.sliding_window": 20,
+               "attention.sliding_window_pattern": [True, False, True],
+               "rope.freq_base_swa": 5e5, "rope.scaling.yarn_attn_factor": OLMO3_FACTOR}),
+    Family("exaone4", "exaone4", "Exaone4ForCausalLM",
+           {"sliding_window": None, "layer_types": ["full_attention"] * 2}, rope_base=1e6,
+           names=NORMS_BEHIND, keys=HEAD_LENGTHS | {"rope.dimension_count": None}),
+    # llama.cpp has windows in this architecture where there are 64 layers; those without one have
+    # no rotary positions then.
+    Family("exaone4-window", "exaone4", "Exaone4ForCausalLM",
+           {"sliding_window": 20, "sliding_window_pattern": 4}, **NARROW, rope_base=1e6,
+           is_tied=False, names=NORMS_BEHIND,
+           keys=SHORT_HEAD_LENGTHS | {
+               "rope.dimension_count": None, "attention.sliding_window": 20,
+               "attention.sliding_window_pattern": [True, True, True, False] * 16}),
+    Family("granite", "granite", "GraniteForCausalLM",
+           {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4,
+            "logits_scaling": 0.5}, is_permuted=True,
+           keys={"embedding_scale": 3.0, "residual_scale": 0.6, "attention.scale": 0.4,
+                 "logit_scale": 0.5}),
+    Family("command-r", "command-r", "CohereForCausalLM", {"logit_scale": 2.0}, rope_base=8e6,
+           keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+    # llama.cpp reads norms of heads where there are 64 layers or more.
+    Family("command-r-plus", "command-r", "CohereForCausalLM",
+           {"logit_scale": 2.0, "use_qk_norm": True}, **NARROW, rope_base=75e6,
+           keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+    Family("cohere2", "cohere2", "Cohere2ForCausalLM",
+           {"logit_scale": 2.0, "sliding_window": 20, "rotary_pct": 1.0}, layers=4, rope_base=5e4,
+           keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {
+               "logit_scale": 2.0, "attention.sliding_window": 20}),
 )
 
 
@@ -323,14 +374,15 @@ def make_network(family: Family) -> torch.nn.Module:
     if family.experts:
         options |= {"num_experts": family.experts, "num_experts_per_tok": family.chosen,
                     "moe_intermediate_size": family.feed_forward, "norm_topk_prob": True}
-    config = config_class(**({
+    common = {
         "hidden_size": family.hidden, "intermediate_size": family.feed_forward,
         "num_hidden_layers": family.layers, "num_attention_heads": family.heads,
         "num_key_value_heads": family.kv_heads, "head_dim": family.head,
         "vocab_size": family.vocabulary, "rms_norm_eps": family.epsilon,
         "max_position_embeddings": family.context, "tie_word_embeddings": family.is_tied,
         "hidden_act": "silu", "rope_parameters": rope, "attn_implementation": "eager",
-        "pad_token_id": None} | options))
+        "pad_token_id": None}
+    config = config_class(**common | options)
     network = make(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
     for name, parameter in network.named_parameters():
@@ -343,7 +395,7 @@ def make_network(family: Family) -> torch.nn.Module:
             values = noise
         elif noise.dim() == 1 or "norm" in name:
             values = 0.2 * noise + (0 if family.adds_one else 1)
-        elif "embed_tokens" in name or "lm_head" in name:
+        elif "embed" in name or "lm_head" in name:
             values = 0.3 * noise
         else:
             gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
@@ -392,15 +444,16 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
 
 
 def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarray]:
-    whole = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
-             "model.norm.weight": "output_norm.weight"}
+    whole = {"model.embed_tokens": "token_embd", "lm_head": "output",
+             "model.norm": "output_norm"} | family.names
     tensors = {}
     for name, parameter in network.named_parameters():
         values = parameter.detach().numpy()
         if family.adds_one and name.endswith("norm.weight"):
             values = values + np.float32(1)
-        if name in whole:
-            tensors[whole[name]] = values
+        part, kind = name.rsplit(".", 1)
+        if part in whole:
+            tensors[f"{whole[part]}.{kind}"] = values
             continue
         _, _, layer, rest = name.split(".", 3)
         tensors |= layer_tensors(family, f"blk.{layer}", rest, values)
