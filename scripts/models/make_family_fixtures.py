@@ -202,6 +202,12 @@ NORMS_BEHIND = {"post_attention_layernorm": "post_attention_norm",
 OLMO3_FACTOR = 0.1 * math.log(8) + 1
 # A model so narrow that 64 layers make a small file.
 NARROW = {"layers": 64, "hidden": 16, "head": 8, "feed_forward": 8}
+FALCON_NAMES = {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
+                "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2",
+                "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
+                "mlp.dense_4h_to_h": "ffn_down"}
+FALCON_KEYS = NO_ROTARY_KEYS | LAYER_NORM | {"context_length": 2048,
+                                             "tensor_data_layout": "jploski"}
 
 
 def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -216,6 +222,23 @@ def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.nda
     if "gate_up_proj" in rest:
         return {f"ffn_gate_exps.{kind}": values[:, ::2], f"ffn_up_exps.{kind}": values[:, 1::2]}
     return {f"ffn_down_exps.{kind}": values}
+
+
+def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """The queries of each KV head have its key and value behind them there."""
+    if rest != "self_attention.query_key_value.weight":
+        return None
+    groups = values.reshape(family.kv_heads, -1, family.head, family.hidden)
+    parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
+    return {"attn_qkv.weight": np.concatenate([part.reshape(-1, family.hidden) for part in parts])}
+
+
+def stablelm_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Each head has a norm of its own; `fused` makes one tensor of them."""
+    if "layernorm.norms." not in rest:
+        return None
+    part, _, head, _ = rest.removeprefix("self_attn.").split(".")
+    return {f"attn_{part[0]}_norm.{head}.weight": values[None]}
 
 
 FAMILIES = (
@@ -338,6 +361,41 @@ FAMILIES = (
            {"logit_scale": 2.0, "sliding_window": 20, "rotary_pct": 1.0}, layers=4, rope_base=5e4,
            keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {
                "logit_scale": 2.0, "attention.sliding_window": 20}),
+    Family("starcoder2", "starcoder2", "Starcoder2ForCausalLM",
+           {"hidden_act": "gelu_pytorch_tanh"}, rope_base=1e5, has_table_gelu=True,
+           names={"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, keys=UNSAID | LAYER_NORM),
+    Family("glm4", "glm4", "Glm4ForCausalLM", {"attention_bias": True}, is_tied=False,
+           rope={"partial_rotary_factor": 0.5}, fused=("ffn_up",),
+           names={"post_self_attn_layernorm": "post_attention_norm",
+                  "post_mlp_layernorm": "post_ffw_norm"},
+           keys=HEAD_LENGTHS | {"rope.dimension_count": 8, "vocab_size": None}),
+    Family("nemotron", "nemotron", "NemotronForCausalLM", {"hidden_act": "relu2"}, is_tied=False,
+           rope={"partial_rotary_factor": 0.5}, adds_one=True,
+           keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {"rope.dimension_count": 8}),
+    Family("stablelm", "stablelm", "StableLmForCausalLM", {"use_qkv_bias": True}, is_tied=False,
+           rope={"partial_rotary_factor": 0.25},
+           keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
+                                               "use_parallel_residual": False}),
+    # This version's converter loses the norms of heads; files of StableLM 2 12B have them like this.
+    Family("stablelm-parallel", "stablelm", "StableLmForCausalLM",
+           {"qk_layernorm": True, "use_parallel_residual": True}, is_tied=False,
+           rope={"partial_rotary_factor": 0.25}, layout=stablelm_layout,
+           fused=("attn_q_norm", "attn_k_norm"),
+           keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
+                                               "use_parallel_residual": True}),
+    Family("phi2", "phi2", "PhiForCausalLM", {"hidden_act": "gelu_new"}, is_tied=False, kv_heads=2,
+           feed_forward=128, rope={"partial_rotary_factor": 0.5}, has_table_gelu=True,
+           names={"model.final_layernorm": "output_norm", "self_attn.dense": "attn_output",
+                  "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+           keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 8}),
+    # Published models have GELU itself; llama.cpp has its approximation by tanh also here.
+    Family("falcon", "falcon", "FalconForCausalLM", {"num_kv_heads": 1}, feed_forward=128,
+           layout=falcon_layout, has_table_gelu=True,
+           names=FALCON_NAMES | {"input_layernorm": "attn_norm"}, keys=FALCON_KEYS),
+    Family("falcon-40b", "falcon", "FalconForCausalLM",
+           {"new_decoder_architecture": True, "num_kv_heads": 2}, heads=4, kv_heads=2, head=8,
+           feed_forward=128, layout=falcon_layout, has_table_gelu=True, names=FALCON_NAMES,
+           keys=FALCON_KEYS),
 )
 
 
@@ -382,6 +440,8 @@ def make_network(family: Family) -> torch.nn.Module:
         "max_position_embeddings": family.context, "tie_word_embeddings": family.is_tied,
         "hidden_act": "silu", "rope_parameters": rope, "attn_implementation": "eager",
         "pad_token_id": None}
+    if isinstance(getattr(config_class, "head_dim", None), property):
+        del common["head_dim"]
     config = config_class(**common | options)
     network = make(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
@@ -465,7 +525,9 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
 def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
     """Puts tensors of a layer into one, as `fused` says."""
     parts = {"attn_qkv": ("attn_q", "attn_k", "attn_v"), "ffn_up": ("ffn_gate", "ffn_up"),
-             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}
+             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
+             "attn_q_norm": [f"attn_q_norm.{head}" for head in range(family.heads)],
+             "attn_k_norm": [f"attn_k_norm.{head}" for head in range(family.kv_heads)]}
     for name in family.fused:
         for kind in ("weight", "bias"):
             names = [f"{block}{part}.{kind}" for part in parts[name]]
