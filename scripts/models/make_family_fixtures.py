@@ -14,8 +14,8 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
-biases and the rotary pairs that the row says; for maincoder it is the class below. For
-these llama.cpp's logits are the proof that this is so.
+biases and the rotary pairs that the row says; minicpm's what its Granite does; for maincoder and
+orion it is Llama with what is below. For these llama.cpp's logits are the proof that this is so.
 `difference` is the largest between the two, in units of the logits' spread. `same_as` names the
 file with the same weights in tensors of their own; what has it and no "llama_cpp" is a form that
 llama.cpp does not read in this architecture. The weights are rounded to the file's format first;
@@ -110,6 +110,19 @@ class MaincoderAttention(torch.nn.Module):
         return self.o_proj(attended.transpose(0, 1).reshape(1, count, -1)), None
 
 
+def make_orion(config):
+    network = transformers.LlamaForCausalLM(config)
+
+    def norm():
+        return torch.nn.LayerNorm(config.hidden_size, config.rms_norm_eps)
+
+    network.model.norm = norm()
+    for layer in network.model.layers:
+        layer.input_layernorm = norm()
+        layer.post_attention_layernorm = norm()
+    return network
+
+
 def make_maincoder(config):
     network = transformers.LlamaForCausalLM(config)
     for index, layer in enumerate(network.model.layers):
@@ -134,6 +147,7 @@ REFERENCES = {
     "PaddleOCRTextModel": (PaddleOCRTextConfig,
                            lambda config: TextModel(PaddleOCRTextModel, config)),
     "Llama with norms behind its rotary positions": (transformers.LlamaConfig, make_maincoder),
+    "Llama with layer norms": (transformers.LlamaConfig, make_orion),
 }
 
 
@@ -224,6 +238,17 @@ def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.nda
     return {f"ffn_down_exps.{kind}": values}
 
 
+def llama4_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Experts are transposed there."""
+    if not rest.startswith("feed_forward.experts."):
+        return None
+    values = values.swapaxes(1, 2)
+    if rest.endswith("gate_up_proj"):
+        gate, up = np.split(values, 2, axis=1)
+        return {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up}
+    return {"ffn_down_exps.weight": values}
+
+
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
     """The queries of each KV head have its key and value behind them there."""
     if rest != "self_attention.query_key_value.weight":
@@ -239,6 +264,17 @@ def stablelm_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.nd
         return None
     part, _, head, _ = rest.removeprefix("self_attn.").split(".")
     return {f"attn_{part[0]}_norm.{head}.weight": values[None]}
+
+
+def apertus_layout(_: Family, rest: str, __: np.ndarray) -> dict[str, np.ndarray] | None:
+    """The activation's two parameters are keys."""
+    return {} if "act_fn" in rest else None
+
+
+def xielu(name: str) -> Callable[[torch.nn.Module], list[float]]:
+    """The value of a key: one of the activation's parameters, of each layer."""
+    return lambda network: [getattr(layer.mlp.act_fn, name).item()
+                            for layer in network.model.layers]
 
 
 FAMILIES = (
@@ -376,7 +412,7 @@ FAMILIES = (
            rope={"partial_rotary_factor": 0.25},
            keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
                                                "use_parallel_residual": False}),
-    # This version's converter loses the norms of heads; files of StableLM 2 12B have them like this.
+    # This version's converter loses the norms of heads; files of StableLM 2 12B have them so.
     Family("stablelm-parallel", "stablelm", "StableLmForCausalLM",
            {"qk_layernorm": True, "use_parallel_residual": True}, is_tied=False,
            rope={"partial_rotary_factor": 0.25}, layout=stablelm_layout,
@@ -396,6 +432,42 @@ FAMILIES = (
            {"new_decoder_architecture": True, "num_kv_heads": 2}, heads=4, kv_heads=2, head=8,
            feed_forward=128, layout=falcon_layout, has_table_gelu=True, names=FALCON_NAMES,
            keys=FALCON_KEYS),
+    Family("orion", "orion", "Llama with layer norms", is_tied=False,
+           keys=NO_ROTARY_KEYS | LAYER_NORM | {"tensor_data_layout": "Meta AI original pth"}),
+    Family("olmo", "olmo", "OlmoForCausalLM", {"clip_qkv": 1.2}, is_permuted=True, is_tied=False,
+           keys=UNSAID | LAYER_NORM | {"attention.clamp_kqv": 1.2}),
+    Family("arcee", "arcee", "ArceeForCausalLM", {"hidden_act": "relu2"}, is_permuted=True,
+           is_tied=False, keys=HEAD_LENGTHS),
+    Family("apertus", "apertus", "ApertusForCausalLM", {"hidden_act": "xielu"}, is_tied=False,
+           rope_base=12e6, layout=apertus_layout,
+           names={"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
+           keys={f"xielu.{name}": xielu(name) for name in ("alpha_n", "alpha_p", "beta", "eps")}),
+    # Its published code computes what Granite does, with the scores' usual scale. Where the logits'
+    # scale is missing, llama.cpp divides by 256 / hidden: the inverse of what such files mean.
+    Family("minicpm", "minicpm", "GraniteForCausalLM",
+           {"embedding_multiplier": 12.0, "residual_multiplier": 1.4 / math.sqrt(2),
+            "attention_multiplier": 0.25, "logits_scaling": 0.5}, is_permuted=True,
+           keys=UNSAID | {"embedding_scale": 12.0, "residual_scale": 1.4 / math.sqrt(2),
+                          "logit_scale": 0.5}),
+    Family("mistral3", "mistral3", "Ministral3ForCausalLM", is_permuted=True, is_tied=False,
+           rope_base=1e6,
+           rope=YARN | BOUNDS | {"factor": 8.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                 "llama_4_scaling_beta": 0.5},
+           keys=HEAD_LENGTHS | BOUNDS_KEYS | {
+               "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.5}),
+    # llama.cpp has chunks of 8192, and the temperature of queries from there on, whatever a file
+    # says; sequences this short have neither. (For 8300 tokens it differs by 2e-5.) Each token's
+    # expert is ahead of the others by 1% of the spread of their scores at least.
+    Family("llama4", "llama4", "Llama4ForCausalLM",
+           {"intermediate_size_mlp": 24, "interleave_moe_layer_step": 2, "num_local_experts": 4},
+           layers=4, is_tied=False, rope_base=5e5, feed_forward=20, experts=4, chosen=1,
+           layout=llama4_layout,
+           names={"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up",
+                  "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp",
+                  "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
+                  "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
+                  "feed_forward.shared_expert.down_proj": "ffn_down_shexp"},
+           keys=HEAD_LENGTHS | {"feed_forward_length": 24, "interleave_moe_layer_step": 2}),
 )
 
 
@@ -556,14 +628,16 @@ def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
                               np.array(family.rope[f"{which}_factor"], dtype=np.float32))
 
 
-def set_keys(writer: gguf.GGUFWriter, family: Family) -> None:
-    """Writes `keys`, each as the type of its value."""
+def set_keys(writer: gguf.GGUFWriter, family: Family, network: torch.nn.Module) -> None:
+    """Writes `keys`, each as the type of its value, or of what it gives for a network."""
     kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32,
              float: gguf.GGUFValueType.FLOAT32, str: gguf.GGUFValueType.STRING,
              list: gguf.GGUFValueType.ARRAY}
     for key, value in family.keys.items():
-        name = f"{family.architecture}.{key}"
+        name = key if key.startswith("xielu.") else f"{family.architecture}.{key}"
         writer.kv_data[0].pop(name, None)
+        if callable(value):
+            value = value(network)
         if value is not None:
             writer.add_key_value(name, value, kinds[type(value)])
 
@@ -588,7 +662,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer.add_layer_norm_rms_eps(family.epsilon)
     writer.add_vocab_size(family.vocabulary)
     add_rope(writer, family)
-    set_keys(writer, family)
+    set_keys(writer, family, network)
     for name, values in file_tensors(family, network).items():
         if family.format != "F32" and is_matrix(values, name) and "ffn_gate_inp" not in name:
             kind = gguf.GGMLQuantizationType[family.format]
