@@ -14,19 +14,25 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
-biases and the rotary pairs that the row says; minicpm's what its Granite does; for maincoder and
-orion it is Llama with what is below. For these llama.cpp's logits are the proof that this is so.
+biases and the rotary pairs that the row says; nor for the first deepseek and bailingmoe, which
+compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; nor
+for minicpm, which computes what its Granite does; for maincoder and orion it is Llama with what is
+below. For these llama.cpp's logits are the proof that this is so.
 `difference` is the largest between the two, in units of the logits' spread. `same_as` names the
-file with the same weights in tensors of their own; what has it and no "llama_cpp" is a form that
-llama.cpp does not read in this architecture. The weights are rounded to the file's format first;
-transformers computes in float32 on the rounded ones.
+file with the same weights in other tensors; what has it and no "llama_cpp" is a form that llama.cpp
+does not read in this architecture. The weights are rounded to the file's format first; transformers
+computes in float32 on the rounded ones. Where a mixture chooses some of its experts, the weights
+say which clearly enough that rounding cannot change the choice.
 
 llama.cpp takes GELU from a table whose both sides are float16, always as its approximation by tanh;
 where a family has it, logits differ by about 1e-3 of their spread, and <name>-llama.f32 would prove
 little. "llama_cpp_gelu" says by how much they differ from transformers' with that table's GELU.
 
+Other machines' logits differ in their last bits, so one adds a row with --only <name>: all files of
+the other rows stay as they are.
+
 It needs torch, transformers, gguf, numpy and llama-cpp-python (whose vendored llama.cpp is
-llama.cpp's own; built with clang 19, plain SSE/AVX code and no other options).
+llama.cpp's own; built with clang 19). LLAMA_CPP_LIB_PATH may name a folder with its libraries.
 """
 
 import argparse
@@ -35,6 +41,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.metadata import version
 from pathlib import Path
 
 import gguf
@@ -43,21 +50,35 @@ import numpy as np
 import torch
 import transformers
 from llama_cpp import llama_cpp as llama
+from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 from transformers.models.llama import modeling_llama
 from transformers.models.paddleocr_vl.modeling_paddleocr_vl import (PaddleOCRTextConfig,
                                                                     PaddleOCRTextModel)
+from transformers.models.qwen2_moe.modeling_qwen2_moe import Qwen2MoeTopKRouter
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLTextConfig, Qwen2VLTextModel
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextConfig, Qwen3VLTextModel
 from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (Qwen3VLMoeTextConfig,
                                                                     Qwen3VLMoeTextModel)
 
-from make_logits_fixtures import TENSOR_NAMES, add_tokenizer, interleaved
+from make_logits_fixtures import TENSOR_NAMES, add_tokenizer, interleaved, set_experts_apart
 
 SEED = 43
 ROWS = 4  # whose logits are kept
 CONTEXT = 512
 # The largest difference between transformers and llama.cpp that is taken for rounding.
 DIFFERENCE_MAX = {"F32": 1e-4, "Q8_0": 0.1}
+# The least by which the scores of a token's experts are above the others', biases included.
+SCORE_GAP_MIN = 0.02
+ROUTER_GAIN = 0.25  # on set_experts_apart()'s, whose scores leave the second expert no weight
+FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the file's
+    "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
+    "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
+    "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.gate.wg": "ffn_gate_inp",
+    "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
+STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
+SHARED_EXPERTS = ("shared_experts", "shared_expert", "shared_mlp")  # transformers' names of them
+SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
 
 
 class TextModel(torch.nn.Module):
@@ -130,12 +151,31 @@ def make_maincoder(config):
     return network
 
 
+def make_llama_mixture(config):
+    network = transformers.LlamaForCausalLM(config)
+    for layer in network.model.layers[config.first_k_dense_replace:]:
+        layer.mlp = DeepseekV2Moe(config)
+        if config.norm_topk_prob:
+            layer.mlp.gate = Qwen2MoeTopKRouter(config)
+    return network
+
+
 # By name: the class of the configuration, and what makes the network.
 REFERENCES = {
     "LlamaForCausalLM": (transformers.LlamaConfig, transformers.LlamaForCausalLM),
     "Qwen2ForCausalLM": (transformers.Qwen2Config, transformers.Qwen2ForCausalLM),
     "Qwen3ForCausalLM": (transformers.Qwen3Config, transformers.Qwen3ForCausalLM),
     "Qwen3MoeForCausalLM": (transformers.Qwen3MoeConfig, transformers.Qwen3MoeForCausalLM),
+    "Qwen2MoeForCausalLM": (transformers.Qwen2MoeConfig, transformers.Qwen2MoeForCausalLM),
+    "DeepseekV2ForCausalLM": (transformers.DeepseekV2Config, transformers.DeepseekV2ForCausalLM),
+    "DeepseekV3ForCausalLM": (transformers.DeepseekV3Config, transformers.DeepseekV3ForCausalLM),
+    "Dots1ForCausalLM": (transformers.Dots1Config, transformers.Dots1ForCausalLM),
+    "Ernie4_5_MoeForCausalLM": (transformers.Ernie4_5_MoeConfig,
+                                transformers.Ernie4_5_MoeForCausalLM),
+    "HunYuanMoEV1ForCausalLM": (transformers.HunYuanMoEV1Config,
+                                transformers.HunYuanMoEV1ForCausalLM),
+    "Glm4MoeForCausalLM": (transformers.Glm4MoeConfig, transformers.Glm4MoeForCausalLM),
+    "OlmoeForCausalLM": (transformers.OlmoeConfig, transformers.OlmoeForCausalLM),
     "Phi3ForCausalLM": (transformers.Phi3Config, transformers.Phi3ForCausalLM),
     "SmolLM3ForCausalLM": (transformers.SmolLM3Config, transformers.SmolLM3ForCausalLM),
     "SeedOssForCausalLM": (transformers.SeedOssConfig, transformers.SeedOssForCausalLM),
@@ -147,8 +187,20 @@ REFERENCES = {
     "PaddleOCRTextModel": (PaddleOCRTextConfig,
                            lambda config: TextModel(PaddleOCRTextModel, config)),
     "Llama with norms behind its rotary positions": (transformers.LlamaConfig, make_maincoder),
+    "Llama with DeepseekV2Moe": (transformers.LlamaConfig, make_llama_mixture),
     "Llama with layer norms": (transformers.LlamaConfig, make_orion),
 }
+
+
+@dataclass(frozen=True)
+class Latent:
+    """Attention that keeps one narrow row for the keys and values of all heads."""
+
+    query_rank: int = 0  # 0: queries do not come from a narrow row
+    rank: int = 64
+    own: int = 32  # a head's dimensions without a position; those with one are the family's head
+    value: int = 32
+    is_old: bool = False  # attn_kv_b, and the keys of a model whose every head has keys of its own
 
 
 @dataclass(frozen=True)
@@ -159,6 +211,8 @@ class Family:
     architecture: str
     reference: str
     options: dict = field(default_factory=dict)  # of the configuration, beside the others'
+    # More of the file's keys, by what follows the architecture's name.
+    keys: dict = field(default_factory=dict)
     is_permuted: bool = False  # the file has rotary pairs as neighbours, transformers in halves
     epsilon: float = 1e-5
     layers: int = 2
@@ -171,19 +225,29 @@ class Family:
     is_tied: bool = True
     rope_base: float = 10000.0
     rope: dict = field(default_factory=dict)
+    has_rope_dimension: bool = True  # the key; without it all of a head turns
+    has_draft_layer: bool = False  # one more, which guesses a token further; nothing else needs it
     context: int = CONTEXT
     served_context: int = 0  # --context; 0: as trained
     lengths: tuple[int, int] = (40, 100)
     norm_before_feed_forward: str = "ffn_norm"
     sections: tuple[int, ...] = ()
+    latent: Latent | None = None
     experts: int = 0
     chosen: int = 0
+    expert_feed_forward: int = 0  # 0: feed_forward
+    has_expert_length: bool = True  # the key; without it feed_forward_length is an expert's
+    groups: int = 1  # of experts
+    selection_biases: tuple[float, float] = (0.35, -0.35)  # of the first expert and of the last
+    layer_gain: float = 1.0  # of what a layer adds
     format: str = "F32"
     same_as: str = ""  # the same weights, but
     fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: those that hold others
     has_llama_logits: bool = True
+    has_gate: bool = True  # routers are `mlp.gate`, whose weights keep tokens' experts apart
     names: dict[str, str] = field(default_factory=dict)  # of the file, where TENSOR_NAMES differs
-    keys: dict = field(default_factory=dict)  # beside or instead of the others'; None: none
+    # Keys behind all others, instead of one of that name; None: none.
+    last_keys: dict = field(default_factory=dict)
     adds_one: bool = False  # norms multiply by 1 + weight, which the file has
     has_table_gelu: bool = False  # in llama.cpp: GELU comes from a table in f16
     # What the file has of a tensor within a layer, by its name there; None: what others have.
@@ -195,6 +259,28 @@ BIASES = {"attention_bias": True}
 SECTIONS = (2, 3, 3, 0)
 MROPE = {"mrope_section": [2, 3, 3]}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
+V3_YARN = {"beta_fast": 32, "beta_slow": 1, "mscale": 1.0, "mscale_all_dim": 1.0}
+LITE_YARN = {"beta_fast": 32, "beta_slow": 1, "mscale": 0.707, "mscale_all_dim": 0.707}
+V3_OPTIONS = {"n_shared_experts": 1, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+              "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 0}
+V3_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 2.5,
+           "expert_weights_norm": True, "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID,
+           "expert_group_count": 1, "expert_group_used_count": 1}
+LITE_OPTIONS = {"n_shared_experts": 2, "first_k_dense_replace": 1, "norm_topk_prob": False,
+                "topk_method": "greedy", "n_group": 1, "topk_group": 1}
+OLD_LITE_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 2,
+                 "expert_weights_scale": 1.0}
+LITE_KEYS = {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX, "expert_group_count": 1,
+             "expert_group_used_count": 1}
+GLM_OPTIONS = {"attention_bias": True, "first_k_dense_replace": 1, "n_shared_experts": 1,
+               "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 0}
+GLM_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0,
+            "expert_weights_norm": True, "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID,
+            "expert_group_count": 1, "expert_group_used_count": 1}
+DOTS_OPTIONS = {"n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scaling_factor": 2.5,
+                "n_group": 1, "topk_group": 1}
+LLAMA_MIXTURE = {"n_shared_experts": 2, "routed_scaling_factor": 1.0, "topk_method": "greedy",
+                 "n_group": 1, "topk_group": 1}
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
 
@@ -327,14 +413,77 @@ FAMILIES = (
     Family("qwen3moe-fused", "qwen3moe", "Qwen3MoeForCausalLM", feed_forward=20, experts=3,
            chosen=3, same_as="qwen3moe-apart", fused=("ffn_gate_up_exps",),
            has_llama_logits=False),
+    Family("deepseek2-v3", "deepseek2", "DeepseekV3ForCausalLM", V3_OPTIONS, V3_KEYS,
+           epsilon=1e-6, layers=3, heads=4, is_tied=False, rope=YARN | V3_YARN,
+           latent=Latent(query_rank=32), experts=4, chosen=2, expert_feed_forward=20,
+           layer_gain=0.5),
+    Family("deepseek2-v3-q8_0", "deepseek2", "DeepseekV3ForCausalLM", V3_OPTIONS, V3_KEYS,
+           epsilon=1e-6, layers=3, heads=4, is_tied=False, rope=YARN | V3_YARN,
+           latent=Latent(query_rank=32), experts=4, chosen=2, expert_feed_forward=32,
+           layer_gain=0.5, feed_forward=64, format="Q8_0"),
+    Family("deepseek2-groups", "deepseek2", "DeepseekV3ForCausalLM",
+           V3_OPTIONS | {"n_group": 4, "topk_group": 2},
+           V3_KEYS | {"expert_group_count": 4, "expert_group_used_count": 2}, epsilon=1e-6,
+           is_tied=False, latent=Latent(query_rank=32), experts=8, chosen=3,
+           expert_feed_forward=12, groups=4, selection_biases=(0.05, -0.45), layer_gain=0.5),
+    Family("deepseek2-lite", "deepseek2", "DeepseekV2ForCausalLM", LITE_OPTIONS,
+           OLD_LITE_KEYS | LITE_KEYS, epsilon=1e-6, is_tied=False, rope=YARN | LITE_YARN,
+           latent=Latent(), experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5),
+    Family("deepseek2-lite-old", "deepseek2", "DeepseekV2ForCausalLM", LITE_OPTIONS,
+           OLD_LITE_KEYS, epsilon=1e-6, is_tied=False, rope=YARN | LITE_YARN,
+           latent=Latent(is_old=True), experts=4, chosen=2, expert_feed_forward=20,
+           layer_gain=0.5, same_as="deepseek2-lite"),
+    Family("qwen2moe", "qwen2moe", "Qwen2MoeForCausalLM",
+           {"shared_expert_intermediate_size": 40, "norm_topk_prob": False},
+           {"expert_shared_feed_forward_length": 40}, epsilon=1e-6, is_tied=False, rope_base=1e6,
+           has_rope_dimension=False, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5),
+    Family("glm4moe", "glm4moe", "Glm4MoeForCausalLM", GLM_OPTIONS, GLM_KEYS, heads=4,
+           is_tied=False, rope_base=1e6, rope={"partial_rotary_factor": 0.5}, experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5,
+           norm_before_feed_forward="post_attention_norm"),
+    Family("glm4moe-norms", "glm4moe", "Glm4MoeForCausalLM",
+           GLM_OPTIONS | {"use_qk_norm": True, "routed_scaling_factor": 2.5},
+           GLM_KEYS | {"expert_weights_scale": 2.5, "nextn_predict_layers": 1}, heads=4,
+           is_tied=False, rope_base=1e6, rope={"partial_rotary_factor": 0.5}, experts=4, chosen=2,
+           expert_feed_forward=12, layer_gain=0.5, has_draft_layer=True,
+           norm_before_feed_forward="post_attention_norm"),
+    Family("dots1", "dots1", "Dots1ForCausalLM", DOTS_OPTIONS, V3_KEYS | {"expert_shared_count": 2},
+           kv_heads=2, epsilon=1e-6, is_tied=False, rope_base=1e7, has_rope_dimension=False,
+           experts=4, chosen=2, expert_feed_forward=20, selection_biases=(0.3, -0.4),
+           layer_gain=0.5),
+    Family("deepseek", "deepseek", "Llama with DeepseekV2Moe",
+           LLAMA_MIXTURE | {"first_k_dense_replace": 1, "norm_topk_prob": False},
+           OLD_LITE_KEYS | {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX,
+                            "rope.scaling.type": "none"},
+           is_permuted=True, kv_heads=2, epsilon=1e-6, is_tied=False, experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5),
+    Family("bailingmoe", "bailingmoe", "Llama with DeepseekV2Moe",
+           LLAMA_MIXTURE | {"first_k_dense_replace": 0, "norm_topk_prob": True},
+           OLD_LITE_KEYS | {"leading_dense_block_count": 0, "expert_weights_norm": True},
+           is_permuted=True, epsilon=1e-6, is_tied=False, rope_base=6e5, experts=4, chosen=2,
+           expert_feed_forward=12, layer_gain=0.5),
+    Family("ernie4_5-moe", "ernie4_5-moe", "Ernie4_5_MoeForCausalLM",
+           {"use_bias": False, "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+            "moe_layer_interval": 1},
+           {"interleave_moe_layer_step": 1, "leading_dense_block_count": 1,
+            "expert_shared_count": 2, "expert_shared_feed_forward_length": 40},
+           feed_forward=40, rope_base=5e5, has_rope_dimension=False, experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5),
+    Family("hunyuan-moe", "hunyuan-moe", "HunYuanMoEV1ForCausalLM", {},
+           {"expert_shared_feed_forward_length": 24, "expert_shared_count": 1},
+           rope={"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, context=262144,
+           served_context=512, has_rope_dimension=False, experts=4, chosen=2, layer_gain=0.5),
+    Family("olmoe", "olmoe", "OlmoeForCausalLM", {"norm_topk_prob": False}, kv_heads=2,
+           is_tied=False, has_rope_dimension=False, experts=4, chosen=2, has_expert_length=False,
+           layer_gain=0.5),
     # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
     Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
-           keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
+           last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
     Family("gemma2", "gemma2", "Gemma2ForCausalLM",
            {"query_pre_attn_scalar": 16, "sliding_window": 20, "attn_logit_softcapping": 3.0,
             "final_logit_softcapping": 4.0},
            names=NORMS_AROUND, adds_one=True, has_table_gelu=True,
-           keys=NO_ROTARY_KEYS | HEAD_LENGTHS | {
+           last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS | {
                "attention.sliding_window": 20, "attn_logit_softcapping": 3.0,
                "final_logit_softcapping": 4.0}),
     # In window layers llama.cpp takes the base of its key, or 10000, and no scaling.
@@ -344,7 +493,7 @@ FAMILIES = (
                "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}},
            layers=7, hidden=32, feed_forward=16, rope_base=1e6, names=NORMS_AROUND, adds_one=True,
            has_table_gelu=True,
-           keys=UNSAID | HEAD_LENGTHS | {
+           last_keys=UNSAID | HEAD_LENGTHS | {
                "attention.sliding_window": 20, "rope.scaling.type": "linear",
                "rope.scaling.factor": 8.0, "rope.freq_base_swa": 20000.0}),
     # The published model has "truncate": false in its YaRN, which no key says: llama.cpp rounds the
@@ -352,11 +501,12 @@ FAMILIES = (
     Family("gpt-oss", "gpt-oss", "GptOssForCausalLM",
            {"sliding_window": 20}, hidden=32, feed_forward=20, is_tied=False, rope_base=150000.0,
            rope=YARN | BOUNDS | {"factor": 8.0, "truncate": True},
-           experts=4, chosen=2, layout=gpt_oss_layout, gains={"experts.gate_up_proj": 12.0},
+           experts=4, chosen=2, has_gate=False, layout=gpt_oss_layout,
+           gains={"experts.gate_up_proj": 12.0},
            names={"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
-           keys=UNSAID | HEAD_LENGTHS | {"attention.sliding_window": 20} | BOUNDS_KEYS),
+           last_keys=UNSAID | HEAD_LENGTHS | {"attention.sliding_window": 20} | BOUNDS_KEYS),
     Family("olmo2", "olmo2", "Olmo2ForCausalLM", is_tied=False, rope_base=5e5, names=NORMS_BEHIND,
-           keys=UNSAID),
+           last_keys=UNSAID),
     # llama.cpp does not read the factor of attention, and takes what is written here: the default.
     # Window layers have the same base, and no scaling.
     Family("olmo3", "olmo2", "Olmo3ForCausalLM",
@@ -367,93 +517,94 @@ FAMILIES = (
                                                    "attention_factor": OLMO3_FACTOR},
                 "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}},
            layers=3, is_tied=False, rope_base=5e5, rope=YARN | {"factor": 8.0}, names=NORMS_BEHIND,
-           keys=UNSAID | BOUNDS_KEYS | {
+           last_keys=UNSAID | BOUNDS_KEYS | {
                "attention.sliding_window": 20,
                "attention.sliding_window_pattern": [True, False, True],
                "rope.freq_base_swa": 5e5, "rope.scaling.yarn_attn_factor": OLMO3_FACTOR}),
     Family("exaone4", "exaone4", "Exaone4ForCausalLM",
            {"sliding_window": None, "layer_types": ["full_attention"] * 2}, rope_base=1e6,
-           names=NORMS_BEHIND, keys=HEAD_LENGTHS | {"rope.dimension_count": None}),
+           names=NORMS_BEHIND, last_keys=HEAD_LENGTHS | {"rope.dimension_count": None}),
     # llama.cpp has windows in this architecture where there are 64 layers; those without one have
     # no rotary positions then.
     Family("exaone4-window", "exaone4", "Exaone4ForCausalLM",
            {"sliding_window": 20, "sliding_window_pattern": 4}, **NARROW, rope_base=1e6,
            is_tied=False, names=NORMS_BEHIND,
-           keys=SHORT_HEAD_LENGTHS | {
+           last_keys=SHORT_HEAD_LENGTHS | {
                "rope.dimension_count": None, "attention.sliding_window": 20,
                "attention.sliding_window_pattern": [True, True, True, False] * 16}),
     Family("granite", "granite", "GraniteForCausalLM",
            {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4,
             "logits_scaling": 0.5}, is_permuted=True,
-           keys={"embedding_scale": 3.0, "residual_scale": 0.6, "attention.scale": 0.4,
+           last_keys={"embedding_scale": 3.0, "residual_scale": 0.6, "attention.scale": 0.4,
                  "logit_scale": 0.5}),
     Family("command-r", "command-r", "CohereForCausalLM", {"logit_scale": 2.0}, rope_base=8e6,
-           keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+           last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
     # llama.cpp reads norms of heads where there are 64 layers or more.
     Family("command-r-plus", "command-r", "CohereForCausalLM",
            {"logit_scale": 2.0, "use_qk_norm": True}, **NARROW, rope_base=75e6,
-           keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+           last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
     Family("cohere2", "cohere2", "Cohere2ForCausalLM",
            {"logit_scale": 2.0, "sliding_window": 20, "rotary_pct": 1.0}, layers=4, rope_base=5e4,
-           keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {
+           last_keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {
                "logit_scale": 2.0, "attention.sliding_window": 20}),
     Family("starcoder2", "starcoder2", "Starcoder2ForCausalLM",
            {"hidden_act": "gelu_pytorch_tanh"}, rope_base=1e5, has_table_gelu=True,
-           names={"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, keys=UNSAID | LAYER_NORM),
+           names={"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, last_keys=UNSAID | LAYER_NORM),
     Family("glm4", "glm4", "Glm4ForCausalLM", {"attention_bias": True}, is_tied=False,
            rope={"partial_rotary_factor": 0.5}, fused=("ffn_up",),
            names={"post_self_attn_layernorm": "post_attention_norm",
                   "post_mlp_layernorm": "post_ffw_norm"},
-           keys=HEAD_LENGTHS | {"rope.dimension_count": 8, "vocab_size": None}),
+           last_keys=HEAD_LENGTHS | {"rope.dimension_count": 8, "vocab_size": None}),
     Family("nemotron", "nemotron", "NemotronForCausalLM", {"hidden_act": "relu2"}, is_tied=False,
            rope={"partial_rotary_factor": 0.5}, adds_one=True,
-           keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {"rope.dimension_count": 8}),
+           last_keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {"rope.dimension_count": 8}),
     Family("stablelm", "stablelm", "StableLmForCausalLM", {"use_qkv_bias": True}, is_tied=False,
            rope={"partial_rotary_factor": 0.25},
-           keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
                                                "use_parallel_residual": False}),
     # This version's converter loses the norms of heads; files of StableLM 2 12B have them so.
     Family("stablelm-parallel", "stablelm", "StableLmForCausalLM",
            {"qk_layernorm": True, "use_parallel_residual": True}, is_tied=False,
            rope={"partial_rotary_factor": 0.25}, layout=stablelm_layout,
            fused=("attn_q_norm", "attn_k_norm"),
-           keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
                                                "use_parallel_residual": True}),
     Family("phi2", "phi2", "PhiForCausalLM", {"hidden_act": "gelu_new"}, is_tied=False, kv_heads=2,
            feed_forward=128, rope={"partial_rotary_factor": 0.5}, has_table_gelu=True,
            names={"model.final_layernorm": "output_norm", "self_attn.dense": "attn_output",
                   "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
-           keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 8}),
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 8}),
     # Published models have GELU itself; llama.cpp has its approximation by tanh also here.
     Family("falcon", "falcon", "FalconForCausalLM", {"num_kv_heads": 1}, feed_forward=128,
            layout=falcon_layout, has_table_gelu=True,
-           names=FALCON_NAMES | {"input_layernorm": "attn_norm"}, keys=FALCON_KEYS),
+           names=FALCON_NAMES | {"input_layernorm": "attn_norm"}, last_keys=FALCON_KEYS),
     Family("falcon-40b", "falcon", "FalconForCausalLM",
            {"new_decoder_architecture": True, "num_kv_heads": 2}, heads=4, kv_heads=2, head=8,
            feed_forward=128, layout=falcon_layout, has_table_gelu=True, names=FALCON_NAMES,
-           keys=FALCON_KEYS),
+           last_keys=FALCON_KEYS),
     Family("orion", "orion", "Llama with layer norms", is_tied=False,
-           keys=NO_ROTARY_KEYS | LAYER_NORM | {"tensor_data_layout": "Meta AI original pth"}),
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"tensor_data_layout": "Meta AI original pth"}),
     Family("olmo", "olmo", "OlmoForCausalLM", {"clip_qkv": 1.2}, is_permuted=True, is_tied=False,
-           keys=UNSAID | LAYER_NORM | {"attention.clamp_kqv": 1.2}),
+           last_keys=UNSAID | LAYER_NORM | {"attention.clamp_kqv": 1.2}),
     Family("arcee", "arcee", "ArceeForCausalLM", {"hidden_act": "relu2"}, is_permuted=True,
-           is_tied=False, keys=HEAD_LENGTHS),
+           is_tied=False, last_keys=HEAD_LENGTHS),
     Family("apertus", "apertus", "ApertusForCausalLM", {"hidden_act": "xielu"}, is_tied=False,
            rope_base=12e6, layout=apertus_layout,
            names={"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
-           keys={f"xielu.{name}": xielu(name) for name in ("alpha_n", "alpha_p", "beta", "eps")}),
+           last_keys={f"xielu.{name}": xielu(name)
+                      for name in ("alpha_n", "alpha_p", "beta", "eps")}),
     # Its published code computes what Granite does, with the scores' usual scale. Where the logits'
     # scale is missing, llama.cpp divides by 256 / hidden: the inverse of what such files mean.
     Family("minicpm", "minicpm", "GraniteForCausalLM",
            {"embedding_multiplier": 12.0, "residual_multiplier": 1.4 / math.sqrt(2),
             "attention_multiplier": 0.25, "logits_scaling": 0.5}, is_permuted=True,
-           keys=UNSAID | {"embedding_scale": 12.0, "residual_scale": 1.4 / math.sqrt(2),
+           last_keys=UNSAID | {"embedding_scale": 12.0, "residual_scale": 1.4 / math.sqrt(2),
                           "logit_scale": 0.5}),
     Family("mistral3", "mistral3", "Ministral3ForCausalLM", is_permuted=True, is_tied=False,
            rope_base=1e6,
            rope=YARN | BOUNDS | {"factor": 8.0, "mscale": 1.0, "mscale_all_dim": 1.0,
                                  "llama_4_scaling_beta": 0.5},
-           keys=HEAD_LENGTHS | BOUNDS_KEYS | {
+           last_keys=HEAD_LENGTHS | BOUNDS_KEYS | {
                "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.5}),
     # llama.cpp has chunks of 8192, and the temperature of queries from there on, whatever a file
     # says; sequences this short have neither. (For 8300 tokens it differs by 2e-5.) Each token's
@@ -461,13 +612,13 @@ FAMILIES = (
     Family("llama4", "llama4", "Llama4ForCausalLM",
            {"intermediate_size_mlp": 24, "interleave_moe_layer_step": 2, "num_local_experts": 4},
            layers=4, is_tied=False, rope_base=5e5, feed_forward=20, experts=4, chosen=1,
-           layout=llama4_layout,
+           has_gate=False, layout=llama4_layout,
            names={"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up",
                   "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp",
                   "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
                   "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
                   "feed_forward.shared_expert.down_proj": "ffn_down_shexp"},
-           keys=HEAD_LENGTHS | {"feed_forward_length": 24, "interleave_moe_layer_step": 2}),
+           last_keys=HEAD_LENGTHS | {"feed_forward_length": 24, "interleave_moe_layer_step": 2}),
 )
 
 
@@ -490,6 +641,20 @@ def is_matrix(values: np.ndarray, name: str) -> bool:
     return values.ndim > 1 and not name.endswith("mlp.gate.weight")
 
 
+def stored_latent(values: np.ndarray, name: str, family: Family) -> np.ndarray:
+    """As stored(), of attn_k_b and attn_v_b, in the one tensor that transformers has."""
+    key_part, value_part = (stored(part, name, family) for part in split_latent(values, family))
+    return np.concatenate([key_part.swapaxes(1, 2), value_part], axis=1).reshape(values.shape)
+
+
+def split_latent(values: np.ndarray, family: Family) -> tuple[np.ndarray, np.ndarray]:
+    """What makes keys and values out of a narrow row: [heads, rank, own], [heads, value, rank]."""
+    latent = family.latent
+    heads = values.reshape(family.heads, latent.own + latent.value, latent.rank)
+    key_part, value_part = np.split(heads, [latent.own], axis=1)
+    return key_part.swapaxes(1, 2), value_part
+
+
 def make_network(family: Family) -> torch.nn.Module:
     """The reference with random weights, rounded to what the file will hold."""
     config_class, make = reference_of(family.reference)
@@ -501,13 +666,20 @@ def make_network(family: Family) -> torch.nn.Module:
         options |= {"original_max_position_embeddings": family.rope["original"]}
     if family.reference.startswith("Phi3"):
         options |= {"resid_pdrop": 0.0, "sliding_window": None}
+    if family.latent:
+        latent = family.latent
+        options |= {"q_lora_rank": latent.query_rank or None, "kv_lora_rank": latent.rank,
+                    "qk_nope_head_dim": latent.own, "qk_rope_head_dim": family.head,
+                    "v_head_dim": latent.value}
     if family.experts:
-        options |= {"num_experts": family.experts, "num_experts_per_tok": family.chosen,
-                    "moe_intermediate_size": family.feed_forward, "norm_topk_prob": True}
+        options = {"num_experts": family.experts, "n_routed_experts": family.experts,
+                   "num_experts_per_tok": family.chosen, "norm_topk_prob": True,
+                   "moe_intermediate_size": expert_feed_forward(family)} | options
     common = {
         "hidden_size": family.hidden, "intermediate_size": family.feed_forward,
         "num_hidden_layers": family.layers, "num_attention_heads": family.heads,
-        "num_key_value_heads": family.kv_heads, "head_dim": family.head,
+        "num_key_value_heads": family.heads if family.latent else family.kv_heads,
+        "head_dim": family.head,
         "vocab_size": family.vocabulary, "rms_norm_eps": family.epsilon,
         "max_position_embeddings": family.context, "tie_word_embeddings": family.is_tied,
         "hidden_act": "silu", "rope_parameters": rope, "attn_implementation": "eager",
@@ -517,9 +689,12 @@ def make_network(family: Family) -> torch.nn.Module:
     config = config_class(**common | options)
     network = make(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
-    for name, parameter in network.named_parameters():
+    for name, parameter in all_parameters(network):
         noise = torch.randn(parameter.shape, generator=generator)
-        if name.endswith("router.bias"):
+        if name.endswith(SELECTION_BIAS):
+            values = torch.zeros_like(noise)
+            values[..., 0], values[..., -1] = family.selection_biases
+        elif name.endswith("router.bias"):
             values = 0.3 * noise + chosen_apart(family, int(name.split(".")[2]))
         elif name.endswith("bias"):
             values = 0.3 * noise
@@ -530,15 +705,51 @@ def make_network(family: Family) -> torch.nn.Module:
         elif "embed" in name or "lm_head" in name:
             values = 0.3 * noise
         else:
-            gain = 1.5 if "q_proj" in name or "k_proj" in name or "qkv_proj" in name else 1.0
+            gain = 1.5 if any(part in name for part in STRONG) else 1.0
             values = noise * gain / math.sqrt(noise.shape[-1])
             if "o_proj" in name or "down_proj" in name:
-                values /= math.sqrt(family.layers / 2)
+                values /= math.sqrt(family.layers / 2) / family.layer_gain
         for end, gain in family.gains.items():
             if name.endswith(end):
                 values *= gain
-        parameter.data.copy_(torch.from_numpy(stored(values.numpy(), name, family)))
+        if has_choice(family):
+            name = name.replace("mlp.gate.wg.", "mlp.gate.")
+            values = set_experts_apart(family, name, values, generator)
+            if family.groups > 1:
+                values = set_groups_apart(family, name, values, generator)
+            if name.endswith("mlp.gate.weight"):
+                values *= ROUTER_GAIN
+        rounded = stored_latent if family.latent and "kv_b_proj" in name else stored
+        parameter.data.copy_(torch.from_numpy(rounded(values.numpy(), name, family)))
     return network
+
+
+def set_groups_apart(family: Family, name: str, values: torch.Tensor,
+                     generator: torch.Generator) -> torch.Tensor:
+    """As set_experts_apart(), which it follows, with scores that are evenly spaced from group to
+    group, and further apart within a group: the best experts are not all in the best groups.
+    """
+    size = family.experts // family.groups
+    if "embed_tokens" in name:
+        for row in values:
+            groups = torch.randperm(family.groups, generator=generator) - (family.groups - 1) / 2
+            within = torch.stack([torch.randperm(size, generator=generator)
+                                  for _ in range(family.groups)]) - (size - 1) / 2
+            row[:family.experts] = (0.6 * groups[:, None] + 2 * within).flatten()
+    elif name.endswith("mlp.gate.weight"):  # whose rows are turned by a whole group per layer
+        values = values.roll(int(name.split(".")[2]) * (size - 1), dims=0)
+    return values
+
+
+def all_parameters(network: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """With what transformers does not call a parameter though the file has it."""
+    return [*network.named_parameters(), *(named for named in network.named_buffers()
+                                           if named[0].endswith(SELECTION_BIAS))]
+
+
+def has_choice(family: Family) -> bool:
+    """Whether weights of gates keep a token's experts apart from the others."""
+    return family.has_gate and family.chosen < family.experts
 
 
 def chosen_apart(family: Family, layer: int) -> torch.Tensor:
@@ -546,8 +757,52 @@ def chosen_apart(family: Family, layer: int) -> torch.Tensor:
     return 8.0 * ((torch.arange(family.experts) + layer) % family.experts < family.chosen)
 
 
+def expert_feed_forward(family: Family) -> int:
+    return family.expert_feed_forward or family.feed_forward
+
+
+def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor) -> float:
+    """That no token's experts are near to being others; returns by how much they are not."""
+    gaps = []
+
+    def check(router, _, output):
+        scores = output[0].sigmoid() if is_sigmoid(family) else output[0].softmax(dim=1)
+        for name, bias in all_parameters(router):
+            if name.endswith(SELECTION_BIAS):
+                scores = scores + bias
+        if family.groups > 1:
+            groups = scores.view(len(scores), family.groups, -1).topk(2).values.sum(dim=2)
+            kept = family.keys["expert_group_used_count"]
+            gaps.append(gap_after(groups, kept))
+            bound = groups.topk(kept).values[:, -1:]
+            outside = (groups < bound).repeat_interleave(family.experts // family.groups, dim=1)
+            scores = scores.masked_fill(outside, -math.inf)
+        gaps.append(gap_after(scores, family.chosen))
+
+    hooks = [layer.mlp.gate.register_forward_hook(check) for layer in network.model.layers
+             if hasattr(layer.mlp, "gate")]
+    network(tokens)
+    for hook in hooks:
+        hook.remove()
+    if min(gaps) < SCORE_GAP_MIN:
+        raise ValueError(f"{family.name}: an expert is chosen by {min(gaps):.3f}")
+    return min(gaps)
+
+
+def is_sigmoid(family: Family) -> bool:
+    return family.keys.get("expert_gating_func") == gguf.ExpertGatingFuncType.SIGMOID
+
+
+def gap_after(scores: torch.Tensor, chosen: int) -> float:
+    """The least by which a row's chosen scores are above the others."""
+    ordered = scores.sort(descending=True).values
+    return float((ordered[:, chosen - 1] - ordered[:, chosen]).min())
+
+
 def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> dict:
     """What the file has of one of transformers' tensors within a layer, each in its own tensor."""
+    if rest.endswith(SELECTION_BIAS):
+        return {f"{block}.exp_probs_b.bias": values}
     if family.layout and (pieces := family.layout(family, rest, values)) is not None:
         return {f"{block}.{name}": piece for name, piece in pieces.items()}
     part, kind = rest.rsplit(".", 1)
@@ -558,18 +813,25 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
     if part == "mlp.gate_up_proj":
         gate, up = np.split(values, 2)
         return {f"{block}.ffn_gate.{kind}": gate, f"{block}.ffn_up.{kind}": up}
+    if part == "self_attn.kv_b_proj" and not family.latent.is_old:
+        key_part, value_part = split_latent(values, family)
+        return {f"{block}.attn_k_b.weight": key_part, f"{block}.attn_v_b.weight": value_part}
+    for shared in SHARED_EXPERTS:
+        if part.startswith(f"mlp.{shared}."):
+            return {f"{block}.{TENSOR_NAMES[part.replace(shared + '.', '')]}_shexp.{kind}": values}
+    feed_forward = expert_feed_forward(family)
     if rest == "mlp.experts.gate_up_proj":
-        if values.shape[1] == family.hidden:  # some have them transposed
+        if values.shape[1:] != (2 * feed_forward, family.hidden):  # some have them transposed
             values = values.swapaxes(1, 2)
         gate, up = np.split(values, 2, axis=1)
         return {f"{block}.ffn_gate_exps.weight": gate, f"{block}.ffn_up_exps.weight": up}
     if rest == "mlp.experts.down_proj":
-        if values.shape[1] == family.feed_forward:
+        if values.shape[1:] != (family.hidden, feed_forward):
             values = values.swapaxes(1, 2)
         return {f"{block}.ffn_down_exps.weight": values}
     if family.is_permuted and part.endswith(("q_proj", "k_proj")):
         values = interleaved(values, family.heads if "q_proj" in part else family.kv_heads)
-    name = (TENSOR_NAMES | family.names)[part]
+    name = (FILE_NAMES | family.names)[part]
     if name == "ffn_norm" and part not in family.names:
         name = family.norm_before_feed_forward
     return {f"{block}.{name}.{kind}": values}
@@ -579,7 +841,7 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
     whole = {"model.embed_tokens": "token_embd", "lm_head": "output",
              "model.norm": "output_norm"} | family.names
     tensors = {}
-    for name, parameter in network.named_parameters():
+    for name, parameter in all_parameters(network):
         values = parameter.detach().numpy()
         if family.adds_one and name.endswith("norm.weight"):
             values = values + np.float32(1)
@@ -591,7 +853,22 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
         tensors |= layer_tensors(family, f"blk.{layer}", rest, values)
     for layer in range(family.layers):
         fuse(family, tensors, f"blk.{layer}.")
+    if family.has_draft_layer:
+        tensors |= draft_layer(family, tensors)
     return tensors
+
+
+def draft_layer(family: Family, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """A layer as the last one, and the tensors around it."""
+    last, block = f"blk.{family.layers - 1}.", f"blk.{family.layers}."
+    norm = tensors["output_norm.weight"]
+    around = {"eh_proj": np.ones((family.hidden, 2 * family.hidden), np.float32), "enorm": norm,
+              "hnorm": norm, "shared_head_norm": norm,
+              "embed_tokens": tensors["token_embd.weight"],
+              "shared_head_head": tensors["output.weight"]}
+    return ({block + name.removeprefix(last): values for name, values in tensors.items()
+             if name.startswith(last)}
+            | {f"{block}nextn.{name}.weight": values for name, values in around.items()})
 
 
 def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
@@ -610,7 +887,13 @@ def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
 
 
 def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
-    writer.add_rope_freq_base(family.rope_base)
+    base = family.rope_base
+    if "alpha" in family.rope:  # which files have in their base
+        base *= family.rope["alpha"] ** (family.head / (family.head - 2))
+        writer.add_rope_scaling_type(gguf.RopeScalingType.NONE)
+        writer.add_rope_scaling_factor(1)
+        writer.add_rope_scaling_orig_ctx_len(family.context)
+    writer.add_rope_freq_base(base)
     if family.sections:
         writer.add_rope_dimension_sections(list(family.sections))
     kind = family.rope.get("rope_type")
@@ -618,6 +901,11 @@ def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
         writer.add_rope_scaling_type(gguf.RopeScalingType.YARN)
         writer.add_rope_scaling_factor(family.rope["factor"])
         writer.add_rope_scaling_orig_ctx_len(family.rope["original_max_position_embeddings"])
+        if "beta_fast" in family.rope:
+            writer.add_rope_scaling_yarn_beta_fast(family.rope["beta_fast"])
+            writer.add_rope_scaling_yarn_beta_slow(family.rope["beta_slow"])
+        if "mscale_all_dim" in family.rope:
+            writer.add_rope_scaling_yarn_log_mul(0.1 * family.rope["mscale_all_dim"])
     if kind == "longrope":
         original = family.rope["original"]
         growth = family.context / original
@@ -628,18 +916,42 @@ def add_rope(writer: gguf.GGUFWriter, family: Family) -> None:
                               np.array(family.rope[f"{which}_factor"], dtype=np.float32))
 
 
-def set_keys(writer: gguf.GGUFWriter, family: Family, network: torch.nn.Module) -> None:
-    """Writes `keys`, each as the type of its value, or of what it gives for a network."""
-    kinds = {bool: gguf.GGUFValueType.BOOL, int: gguf.GGUFValueType.UINT32,
-             float: gguf.GGUFValueType.FLOAT32, str: gguf.GGUFValueType.STRING,
-             list: gguf.GGUFValueType.ARRAY}
-    for key, value in family.keys.items():
+def add_heads(writer: gguf.GGUFWriter, family: Family) -> None:
+    writer.add_head_count(family.heads)
+    latent = family.latent
+    if not latent:
+        writer.add_head_count_kv(family.kv_heads)
+        if family.heads * family.head != family.hidden:
+            writer.add_key_length(family.head)
+            writer.add_value_length(family.head)
+        return
+    if latent.query_rank:
+        writer.add_q_lora_rank(latent.query_rank)
+    writer.add_kv_lora_rank(latent.rank)
+    if latent.is_old:
+        writer.add_head_count_kv(family.heads)
+        writer.add_key_length(latent.own + family.head)
+        writer.add_value_length(latent.value)
+        return
+    writer.add_head_count_kv(1)
+    writer.add_key_length(latent.rank + family.head)
+    writer.add_value_length(latent.rank)
+    writer.add_key_length_mla(latent.own + family.head)
+    writer.add_value_length_mla(latent.value)
+
+
+def add_keys(writer: gguf.GGUFWriter, family: Family, keys: dict,
+             network: torch.nn.Module) -> None:
+    """What the family's row names: values, or functions that give them for a network."""
+    for key, value in keys.items():
         name = key if key.startswith("xielu.") else f"{family.architecture}.{key}"
         writer.kv_data[0].pop(name, None)
         if callable(value):
             value = value(network)
         if value is not None:
-            writer.add_key_value(name, value, kinds[type(value)])
+            add = {bool: writer.add_bool, float: writer.add_float32, str: writer.add_string,
+                   list: writer.add_array}.get(type(value), writer.add_uint32)
+            add(name, value)
 
 
 def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
@@ -647,22 +959,22 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer.add_name("tiny")  # llama.cpp wants certain tokens of a vocabulary named "phi3"
     writer.add_context_length(family.context)
     writer.add_embedding_length(family.hidden)
-    writer.add_block_count(family.layers)
+    writer.add_block_count(family.layers + family.has_draft_layer)
     writer.add_feed_forward_length(family.feed_forward)
     if family.experts:
         writer.add_expert_count(family.experts)
         writer.add_expert_used_count(family.chosen)
-        writer.add_expert_feed_forward_length(family.feed_forward)
-    writer.add_head_count(family.heads)
-    writer.add_head_count_kv(family.kv_heads)
-    if family.heads * family.head != family.hidden:
-        writer.add_key_length(family.head)
-        writer.add_value_length(family.head)
-    writer.add_rope_dimension_count(family.head)
+        if family.has_expert_length:
+            writer.add_expert_feed_forward_length(expert_feed_forward(family))
+    add_keys(writer, family, family.keys, network)
+    add_heads(writer, family)
+    if family.has_rope_dimension:
+        writer.add_rope_dimension_count(
+            int(family.head * family.rope.get("partial_rotary_factor", 1)))
     writer.add_layer_norm_rms_eps(family.epsilon)
     writer.add_vocab_size(family.vocabulary)
     add_rope(writer, family)
-    set_keys(writer, family, network)
+    add_keys(writer, family, family.last_keys, network)
     for name, values in file_tensors(family, network).items():
         if family.format != "F32" and is_matrix(values, name) and "ffn_gate_inp" not in name:
             kind = gguf.GGMLQuantizationType[family.format]
@@ -680,6 +992,12 @@ def llama_logits(path: Path, family: Family, tokens: np.ndarray) -> np.ndarray:
     """Of llama.cpp, which loads the file: the logits of the last rows, in f32 throughout."""
     options = llama.llama_model_default_params()
     options.n_gpu_layers = 0
+    if family.latent and not family.latent.query_rank:
+        # llama.cpp knows by the number of layers, 26 and 27, which models lack this key.
+        overrides = (llama.llama_model_kv_override * 2)()
+        overrides[0].key = b"deepseek2.attention.q_lora_rank"
+        overrides[0].tag = llama.LLAMA_KV_OVERRIDE_TYPE_INT
+        options.kv_overrides = overrides
     model = llama.llama_model_load_from_file(str(path).encode(), options)
     if not model:
         raise ValueError(f"{family.name}: llama.cpp does not load it")
@@ -728,10 +1046,12 @@ def write_family(folder: Path, family: Family) -> dict:
     network = make_network(family)
     path = folder / f"{family.name}.gguf"
     write_file(path, family, network)
-    random, sequences, kept = np.random.default_rng(SEED), [], []
+    random, sequences, kept, gaps = np.random.default_rng(SEED), [], [], []
     for length in family.lengths:
         tokens = random.integers(0, family.vocabulary, length)
         with torch.no_grad():
+            if has_choice(family):
+                gaps.append(check_choice(family, network, torch.from_numpy(tokens)[None]))
             logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
         file = f"{family.same_as or family.name}-{length}.f32"
         if not family.same_as:
@@ -750,8 +1070,9 @@ def write_family(folder: Path, family: Family) -> dict:
     if family.has_llama_logits:
         rows = llama_logits(path, family, tokens)
         difference = float(np.abs(rows - kept[-1]).max()) / spread
+        choice = f", experts are chosen by {min(gaps):.3f}" if gaps else ""
         print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}, llama.cpp differs "
-              f"by {difference:.1e}", flush=True)
+              f"by {difference:.1e}{choice}", flush=True)
         if family.has_table_gelu:
             use_table_gelu(network)
             with torch.no_grad():
@@ -774,7 +1095,7 @@ def main() -> None:
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("tests/fixtures/families"))
     parser.add_argument("--only", action="append",
-                        help="the names of those to write; others stay as they are")
+                        help="the name of one, again for more; the index keeps the others' entries")
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
@@ -782,19 +1103,17 @@ def main() -> None:
                                      if level == 4 else None)
     llama.llama_log_set(quiet, ctypes.c_void_p(0))
     index = arguments.output / "index.json"
-    kept = {}  # entries of others
+    entries = {}
     if arguments.only and index.exists():
-        kept = {entry["name"]: entry for entry in json.loads(index.read_text())["models"]
-                if entry["name"] not in arguments.only}
-    entries = [kept.get(family.name) or write_family(arguments.output, family)
-               for family in FAMILIES
-               if not arguments.only or family.name in [*arguments.only, *kept]]
+        entries = {entry["name"]: entry for entry in json.loads(index.read_text())["models"]}
+    for family in FAMILIES:
+        if not arguments.only or family.name in arguments.only:
+            entries[family.name] = write_family(arguments.output, family)
     versions = {"torch": torch.__version__, "transformers": transformers.__version__,
-                "gguf": gguf.__version__ if hasattr(gguf, "__version__") else "",
-                "llama-cpp-python": llama_cpp.__version__}
-    lines = ",\n".join("  " + json.dumps(entry) for entry in entries)
-    index.write_text(
-        f'{{"versions": {json.dumps(versions)},\n"models": [\n{lines}\n]}}\n')
+                "gguf": version("gguf"), "llama-cpp-python": llama_cpp.__version__}
+    lines = ",\n".join("  " + json.dumps(entries[family.name]) for family in FAMILIES
+                       if family.name in entries)
+    index.write_text(f'{{"versions": {json.dumps(versions)},\n"models": [\n{lines}\n]}}\n')
 
 
 if __name__ == "__main__":
