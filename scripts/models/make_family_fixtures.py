@@ -9,18 +9,24 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
     {"versions": {...},
      "models": [{"name", "file", "architecture", "format", "reference", "vocabulary", "spread",
                  "same_as", "context", "llama_cpp": {"logits": "<file>", "difference"},
+                 "llama_cpp_gelu": {"difference"},
                  "sequences": [{"tokens": [...], "first_row", "row_count", "logits": "<file>"}]}]}
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
 biases and the rotary pairs that the row says; nor for the first deepseek and bailingmoe, which
-compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; for
-maincoder it is the class below. For these llama.cpp's logits are the proof that this is so.
+compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; nor
+for minicpm, which computes what its Granite does; for maincoder and orion it is Llama with what is
+below. For these llama.cpp's logits are the proof that this is so.
 `difference` is the largest between the two, in units of the logits' spread. `same_as` names the
 file with the same weights in other tensors; what has it and no "llama_cpp" is a form that llama.cpp
 does not read in this architecture. The weights are rounded to the file's format first; transformers
 computes in float32 on the rounded ones. Where a mixture chooses some of its experts, the weights
 say which clearly enough that rounding cannot change the choice.
+
+llama.cpp takes GELU from a table whose both sides are float16, always as its approximation by tanh;
+where a family has it, logits differ by about 1e-3 of their spread, and <name>-llama.f32 would prove
+little. "llama_cpp_gelu" says by how much they differ from transformers' with that table's GELU.
 
 Other machines' logits differ in their last bits, so one adds a row with --only <name>: all files of
 the other rows stay as they are.
@@ -33,6 +39,7 @@ import argparse
 import ctypes
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -124,6 +131,19 @@ class MaincoderAttention(torch.nn.Module):
         return self.o_proj(attended.transpose(0, 1).reshape(1, count, -1)), None
 
 
+def make_orion(config):
+    network = transformers.LlamaForCausalLM(config)
+
+    def norm():
+        return torch.nn.LayerNorm(config.hidden_size, config.rms_norm_eps)
+
+    network.model.norm = norm()
+    for layer in network.model.layers:
+        layer.input_layernorm = norm()
+        layer.post_attention_layernorm = norm()
+    return network
+
+
 def make_maincoder(config):
     network = transformers.LlamaForCausalLM(config)
     for index, layer in enumerate(network.model.layers):
@@ -168,6 +188,7 @@ REFERENCES = {
                            lambda config: TextModel(PaddleOCRTextModel, config)),
     "Llama with norms behind its rotary positions": (transformers.LlamaConfig, make_maincoder),
     "Llama with DeepseekV2Moe": (transformers.LlamaConfig, make_llama_mixture),
+    "Llama with layer norms": (transformers.LlamaConfig, make_orion),
 }
 
 
@@ -223,6 +244,15 @@ class Family:
     same_as: str = ""  # the same weights, but
     fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: those that hold others
     has_llama_logits: bool = True
+    has_gate: bool = True  # routers are `mlp.gate`, whose weights keep tokens' experts apart
+    names: dict[str, str] = field(default_factory=dict)  # of the file, where TENSOR_NAMES differs
+    # Keys behind all others, instead of one of that name; None: none.
+    last_keys: dict = field(default_factory=dict)
+    adds_one: bool = False  # norms multiply by 1 + weight, which the file has
+    has_table_gelu: bool = False  # in llama.cpp: GELU comes from a table in f16
+    # What the file has of a tensor within a layer, by its name there; None: what others have.
+    layout: Callable[["Family", str, np.ndarray], dict[str, np.ndarray] | None] | None = None
+    gains: dict[str, float] = field(default_factory=dict)  # by ends of names: larger weights
 
 
 BIASES = {"attention_bias": True}
@@ -253,6 +283,85 @@ LLAMA_MIXTURE = {"n_shared_experts": 2, "routed_scaling_factor": 1.0, "topk_meth
                  "n_group": 1, "topk_group": 1}
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
+
+BOUNDS = {"beta_fast": 32.0, "beta_slow": 1.0}
+BOUNDS_KEYS = {f"rope.scaling.yarn_{name}": value for name, value in BOUNDS.items()}
+
+# Keys that some converters leave out, and others that they write.
+UNSAID = {"rope.dimension_count": None, "vocab_size": None}
+NO_ROTARY_KEYS = UNSAID | {"rope.freq_base": None}
+HEAD_LENGTHS = {"attention.key_length": 16, "attention.value_length": 16}
+SHORT_HEAD_LENGTHS = {"attention.key_length": 8, "attention.value_length": 8}
+LAYER_NORM = {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": 1e-5}
+NO_SCALING = {"rope.scaling.type": "none"}
+NORMS_AROUND = {"post_attention_layernorm": "post_attention_norm",
+                "pre_feedforward_layernorm": "ffn_norm",
+                "post_feedforward_layernorm": "post_ffw_norm"}
+NORMS_BEHIND = {"post_attention_layernorm": "post_attention_norm",
+                "post_feedforward_layernorm": "post_ffw_norm"}
+OLMO3_FACTOR = 0.1 * math.log(8) + 1
+# A model so narrow that 64 layers make a small file.
+NARROW = {"layers": 64, "hidden": 16, "head": 8, "feed_forward": 8}
+FALCON_NAMES = {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
+                "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2",
+                "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
+                "mlp.dense_4h_to_h": "ffn_down"}
+FALCON_KEYS = NO_ROTARY_KEYS | LAYER_NORM | {"context_length": 2048,
+                                             "tensor_data_layout": "jploski"}
+
+
+def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Experts are transposed there, with gates and others in turns."""
+    if rest == "self_attn.sinks":
+        return {"attn_sinks.weight": values}
+    if not rest.startswith("mlp.experts."):
+        return None
+    kind = "bias" if rest.endswith("_bias") else "weight"
+    if kind == "weight":
+        values = values.swapaxes(1, 2)
+    if "gate_up_proj" in rest:
+        return {f"ffn_gate_exps.{kind}": values[:, ::2], f"ffn_up_exps.{kind}": values[:, 1::2]}
+    return {f"ffn_down_exps.{kind}": values}
+
+
+def llama4_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Experts are transposed there."""
+    if not rest.startswith("feed_forward.experts."):
+        return None
+    values = values.swapaxes(1, 2)
+    if rest.endswith("gate_up_proj"):
+        gate, up = np.split(values, 2, axis=1)
+        return {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up}
+    return {"ffn_down_exps.weight": values}
+
+
+def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """The queries of each KV head have its key and value behind them there."""
+    if rest != "self_attention.query_key_value.weight":
+        return None
+    groups = values.reshape(family.kv_heads, -1, family.head, family.hidden)
+    parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
+    return {"attn_qkv.weight": np.concatenate([part.reshape(-1, family.hidden) for part in parts])}
+
+
+def stablelm_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Each head has a norm of its own; `fused` makes one tensor of them."""
+    if "layernorm.norms." not in rest:
+        return None
+    part, _, head, _ = rest.removeprefix("self_attn.").split(".")
+    return {f"attn_{part[0]}_norm.{head}.weight": values[None]}
+
+
+def apertus_layout(_: Family, rest: str, __: np.ndarray) -> dict[str, np.ndarray] | None:
+    """The activation's two parameters are keys."""
+    return {} if "act_fn" in rest else None
+
+
+def xielu(name: str) -> Callable[[torch.nn.Module], list[float]]:
+    """The value of a key: one of the activation's parameters, of each layer."""
+    return lambda network: [getattr(layer.mlp.act_fn, name).item()
+                            for layer in network.model.layers]
+
 
 FAMILIES = (
     # llama.cpp reads no epsilon of this one and takes 0.
@@ -367,7 +476,157 @@ FAMILIES = (
     Family("olmoe", "olmoe", "OlmoeForCausalLM", {"norm_topk_prob": False}, kv_heads=2,
            is_tied=False, has_rope_dimension=False, experts=4, chosen=2, has_expert_length=False,
            layer_gain=0.5),
+    # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
+    Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
+           last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
+    Family("gemma2", "gemma2", "Gemma2ForCausalLM",
+           {"query_pre_attn_scalar": 16, "sliding_window": 20, "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 4.0},
+           names=NORMS_AROUND, adds_one=True, has_table_gelu=True,
+           last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS | {
+               "attention.sliding_window": 20, "attn_logit_softcapping": 3.0,
+               "final_logit_softcapping": 4.0}),
+    # In window layers llama.cpp takes the base of its key, or 10000, and no scaling.
+    Family("gemma3", "gemma3", "Gemma3ForCausalLM",
+           {"query_pre_attn_scalar": 16, "sliding_window": 20, "rope_parameters": {
+               "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 20000.0}}},
+           layers=7, hidden=32, feed_forward=16, rope_base=1e6, names=NORMS_AROUND, adds_one=True,
+           has_table_gelu=True,
+           last_keys=UNSAID | HEAD_LENGTHS | {
+               "attention.sliding_window": 20, "rope.scaling.type": "linear",
+               "rope.scaling.factor": 8.0, "rope.freq_base_swa": 20000.0}),
+    # The published model has "truncate": false in its YaRN, which no key says: llama.cpp rounds the
+    # bounds of the ramp to whole dimensions here as well. Half of the experts' values are clamped.
+    Family("gpt-oss", "gpt-oss", "GptOssForCausalLM",
+           {"sliding_window": 20}, hidden=32, feed_forward=20, is_tied=False, rope_base=150000.0,
+           rope=YARN | BOUNDS | {"factor": 8.0, "truncate": True},
+           experts=4, chosen=2, has_gate=False, layout=gpt_oss_layout,
+           gains={"experts.gate_up_proj": 12.0},
+           names={"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
+           last_keys=UNSAID | HEAD_LENGTHS | {"attention.sliding_window": 20} | BOUNDS_KEYS),
+    Family("olmo2", "olmo2", "Olmo2ForCausalLM", is_tied=False, rope_base=5e5, names=NORMS_BEHIND,
+           last_keys=UNSAID),
+    # llama.cpp does not read the factor of attention, and takes what is written here: the default.
+    # Window layers have the same base, and no scaling.
+    Family("olmo3", "olmo2", "Olmo3ForCausalLM",
+           {"sliding_window": 20,
+            "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+            "rope_parameters": {
+                "full_attention": YARN | BOUNDS | {"factor": 8.0, "rope_theta": 5e5,
+                                                   "attention_factor": OLMO3_FACTOR},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 5e5}}},
+           layers=3, is_tied=False, rope_base=5e5, rope=YARN | {"factor": 8.0}, names=NORMS_BEHIND,
+           last_keys=UNSAID | BOUNDS_KEYS | {
+               "attention.sliding_window": 20,
+               "attention.sliding_window_pattern": [True, False, True],
+               "rope.freq_base_swa": 5e5, "rope.scaling.yarn_attn_factor": OLMO3_FACTOR}),
+    Family("exaone4", "exaone4", "Exaone4ForCausalLM",
+           {"sliding_window": None, "layer_types": ["full_attention"] * 2}, rope_base=1e6,
+           names=NORMS_BEHIND, last_keys=HEAD_LENGTHS | {"rope.dimension_count": None}),
+    # llama.cpp has windows in this architecture where there are 64 layers; those without one have
+    # no rotary positions then.
+    Family("exaone4-window", "exaone4", "Exaone4ForCausalLM",
+           {"sliding_window": 20, "sliding_window_pattern": 4}, **NARROW, rope_base=1e6,
+           is_tied=False, names=NORMS_BEHIND,
+           last_keys=SHORT_HEAD_LENGTHS | {
+               "rope.dimension_count": None, "attention.sliding_window": 20,
+               "attention.sliding_window_pattern": [True, True, True, False] * 16}),
+    Family("granite", "granite", "GraniteForCausalLM",
+           {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4,
+            "logits_scaling": 0.5}, is_permuted=True,
+           last_keys={"embedding_scale": 3.0, "residual_scale": 0.6, "attention.scale": 0.4,
+                 "logit_scale": 0.5}),
+    Family("command-r", "command-r", "CohereForCausalLM", {"logit_scale": 2.0}, rope_base=8e6,
+           last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+    # llama.cpp reads norms of heads where there are 64 layers or more.
+    Family("command-r-plus", "command-r", "CohereForCausalLM",
+           {"logit_scale": 2.0, "use_qk_norm": True}, **NARROW, rope_base=75e6,
+           last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+    Family("cohere2", "cohere2", "Cohere2ForCausalLM",
+           {"logit_scale": 2.0, "sliding_window": 20, "rotary_pct": 1.0}, layers=4, rope_base=5e4,
+           last_keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {
+               "logit_scale": 2.0, "attention.sliding_window": 20}),
+    Family("starcoder2", "starcoder2", "Starcoder2ForCausalLM",
+           {"hidden_act": "gelu_pytorch_tanh"}, rope_base=1e5, has_table_gelu=True,
+           names={"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"}, last_keys=UNSAID | LAYER_NORM),
+    Family("glm4", "glm4", "Glm4ForCausalLM", {"attention_bias": True}, is_tied=False,
+           rope={"partial_rotary_factor": 0.5}, fused=("ffn_up",),
+           names={"post_self_attn_layernorm": "post_attention_norm",
+                  "post_mlp_layernorm": "post_ffw_norm"},
+           last_keys=HEAD_LENGTHS | {"rope.dimension_count": 8, "vocab_size": None}),
+    Family("nemotron", "nemotron", "NemotronForCausalLM", {"hidden_act": "relu2"}, is_tied=False,
+           rope={"partial_rotary_factor": 0.5}, adds_one=True,
+           last_keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {"rope.dimension_count": 8}),
+    Family("stablelm", "stablelm", "StableLmForCausalLM", {"use_qkv_bias": True}, is_tied=False,
+           rope={"partial_rotary_factor": 0.25},
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
+                                               "use_parallel_residual": False}),
+    # This version's converter loses the norms of heads; files of StableLM 2 12B have them so.
+    Family("stablelm-parallel", "stablelm", "StableLmForCausalLM",
+           {"qk_layernorm": True, "use_parallel_residual": True}, is_tied=False,
+           rope={"partial_rotary_factor": 0.25}, layout=stablelm_layout,
+           fused=("attn_q_norm", "attn_k_norm"),
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
+                                               "use_parallel_residual": True}),
+    Family("phi2", "phi2", "PhiForCausalLM", {"hidden_act": "gelu_new"}, is_tied=False, kv_heads=2,
+           feed_forward=128, rope={"partial_rotary_factor": 0.5}, has_table_gelu=True,
+           names={"model.final_layernorm": "output_norm", "self_attn.dense": "attn_output",
+                  "mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"},
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 8}),
+    # Published models have GELU itself; llama.cpp has its approximation by tanh also here.
+    Family("falcon", "falcon", "FalconForCausalLM", {"num_kv_heads": 1}, feed_forward=128,
+           layout=falcon_layout, has_table_gelu=True,
+           names=FALCON_NAMES | {"input_layernorm": "attn_norm"}, last_keys=FALCON_KEYS),
+    Family("falcon-40b", "falcon", "FalconForCausalLM",
+           {"new_decoder_architecture": True, "num_kv_heads": 2}, heads=4, kv_heads=2, head=8,
+           feed_forward=128, layout=falcon_layout, has_table_gelu=True, names=FALCON_NAMES,
+           last_keys=FALCON_KEYS),
+    Family("orion", "orion", "Llama with layer norms", is_tied=False,
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"tensor_data_layout": "Meta AI original pth"}),
+    Family("olmo", "olmo", "OlmoForCausalLM", {"clip_qkv": 1.2}, is_permuted=True, is_tied=False,
+           last_keys=UNSAID | LAYER_NORM | {"attention.clamp_kqv": 1.2}),
+    Family("arcee", "arcee", "ArceeForCausalLM", {"hidden_act": "relu2"}, is_permuted=True,
+           is_tied=False, last_keys=HEAD_LENGTHS),
+    Family("apertus", "apertus", "ApertusForCausalLM", {"hidden_act": "xielu"}, is_tied=False,
+           rope_base=12e6, layout=apertus_layout,
+           names={"attention_layernorm": "attn_norm", "feedforward_layernorm": "ffn_norm"},
+           last_keys={f"xielu.{name}": xielu(name)
+                      for name in ("alpha_n", "alpha_p", "beta", "eps")}),
+    # Its published code computes what Granite does, with the scores' usual scale. Where the logits'
+    # scale is missing, llama.cpp divides by 256 / hidden: the inverse of what such files mean.
+    Family("minicpm", "minicpm", "GraniteForCausalLM",
+           {"embedding_multiplier": 12.0, "residual_multiplier": 1.4 / math.sqrt(2),
+            "attention_multiplier": 0.25, "logits_scaling": 0.5}, is_permuted=True,
+           last_keys=UNSAID | {"embedding_scale": 12.0, "residual_scale": 1.4 / math.sqrt(2),
+                          "logit_scale": 0.5}),
+    Family("mistral3", "mistral3", "Ministral3ForCausalLM", is_permuted=True, is_tied=False,
+           rope_base=1e6,
+           rope=YARN | BOUNDS | {"factor": 8.0, "mscale": 1.0, "mscale_all_dim": 1.0,
+                                 "llama_4_scaling_beta": 0.5},
+           last_keys=HEAD_LENGTHS | BOUNDS_KEYS | {
+               "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.5}),
+    # llama.cpp has chunks of 8192, and the temperature of queries from there on, whatever a file
+    # says; sequences this short have neither. (For 8300 tokens it differs by 2e-5.) Each token's
+    # expert is ahead of the others by 1% of the spread of their scores at least.
+    Family("llama4", "llama4", "Llama4ForCausalLM",
+           {"intermediate_size_mlp": 24, "interleave_moe_layer_step": 2, "num_local_experts": 4},
+           layers=4, is_tied=False, rope_base=5e5, feed_forward=20, experts=4, chosen=1,
+           has_gate=False, layout=llama4_layout,
+           names={"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up",
+                  "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp",
+                  "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
+                  "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
+                  "feed_forward.shared_expert.down_proj": "ffn_down_shexp"},
+           last_keys=HEAD_LENGTHS | {"feed_forward_length": 24, "interleave_moe_layer_step": 2}),
 )
+
+
+def reference_of(name: str) -> tuple[type, Callable]:
+    if name in REFERENCES:
+        return REFERENCES[name]
+    network_class = getattr(transformers, name)
+    return network_class.config_class, network_class
 
 
 def stored(values: np.ndarray, name: str, family: Family) -> np.ndarray:
@@ -398,7 +657,7 @@ def split_latent(values: np.ndarray, family: Family) -> tuple[np.ndarray, np.nda
 
 def make_network(family: Family) -> torch.nn.Module:
     """The reference with random weights, rounded to what the file will hold."""
-    config_class, make = REFERENCES[family.reference]
+    config_class, make = reference_of(family.reference)
     rope = {key: value for key, value in family.rope.items() if key != "original"}
     rope = {"rope_type": "default", "rope_theta": family.rope_base} | rope
     options = dict(family.options)
@@ -416,14 +675,18 @@ def make_network(family: Family) -> torch.nn.Module:
         options = {"num_experts": family.experts, "n_routed_experts": family.experts,
                    "num_experts_per_tok": family.chosen, "norm_topk_prob": True,
                    "moe_intermediate_size": expert_feed_forward(family)} | options
-    config = config_class(
-        hidden_size=family.hidden, intermediate_size=family.feed_forward,
-        num_hidden_layers=family.layers, num_attention_heads=family.heads,
-        num_key_value_heads=family.heads if family.latent else family.kv_heads,
-        head_dim=family.head, vocab_size=family.vocabulary, rms_norm_eps=family.epsilon,
-        max_position_embeddings=family.context, tie_word_embeddings=family.is_tied,
-        hidden_act="silu", rope_parameters=rope, attn_implementation="eager", pad_token_id=None,
-        **options)
+    common = {
+        "hidden_size": family.hidden, "intermediate_size": family.feed_forward,
+        "num_hidden_layers": family.layers, "num_attention_heads": family.heads,
+        "num_key_value_heads": family.heads if family.latent else family.kv_heads,
+        "head_dim": family.head,
+        "vocab_size": family.vocabulary, "rms_norm_eps": family.epsilon,
+        "max_position_embeddings": family.context, "tie_word_embeddings": family.is_tied,
+        "hidden_act": "silu", "rope_parameters": rope, "attn_implementation": "eager",
+        "pad_token_id": None}
+    if isinstance(getattr(config_class, "head_dim", None), property):
+        del common["head_dim"]
+    config = config_class(**common | options)
     network = make(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
     for name, parameter in all_parameters(network):
@@ -431,18 +694,25 @@ def make_network(family: Family) -> torch.nn.Module:
         if name.endswith(SELECTION_BIAS):
             values = torch.zeros_like(noise)
             values[..., 0], values[..., -1] = family.selection_biases
+        elif name.endswith("router.bias"):
+            values = 0.3 * noise + chosen_apart(family, int(name.split(".")[2]))
         elif name.endswith("bias"):
             values = 0.3 * noise
-        elif noise.dim() == 1:
-            values = 1 + 0.2 * noise
-        elif "embed_tokens" in name or "lm_head" in name:
+        elif name.endswith("sinks"):
+            values = noise
+        elif noise.dim() == 1 or "norm" in name:
+            values = 0.2 * noise + (0 if family.adds_one else 1)
+        elif "embed" in name or "lm_head" in name:
             values = 0.3 * noise
         else:
             gain = 1.5 if any(part in name for part in STRONG) else 1.0
             values = noise * gain / math.sqrt(noise.shape[-1])
             if "o_proj" in name or "down_proj" in name:
                 values /= math.sqrt(family.layers / 2) / family.layer_gain
-        if family.chosen < family.experts:
+        for end, gain in family.gains.items():
+            if name.endswith(end):
+                values *= gain
+        if has_choice(family):
             name = name.replace("mlp.gate.wg.", "mlp.gate.")
             values = set_experts_apart(family, name, values, generator)
             if family.groups > 1:
@@ -475,6 +745,16 @@ def all_parameters(network: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """With what transformers does not call a parameter though the file has it."""
     return [*network.named_parameters(), *(named for named in network.named_buffers()
                                            if named[0].endswith(SELECTION_BIAS))]
+
+
+def has_choice(family: Family) -> bool:
+    """Whether weights of gates keep a token's experts apart from the others."""
+    return family.has_gate and family.chosen < family.experts
+
+
+def chosen_apart(family: Family, layer: int) -> torch.Tensor:
+    """Biases by which all tokens go to the same experts, to others in every layer."""
+    return 8.0 * ((torch.arange(family.experts) + layer) % family.experts < family.chosen)
 
 
 def expert_feed_forward(family: Family) -> int:
@@ -523,6 +803,8 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
     """What the file has of one of transformers' tensors within a layer, each in its own tensor."""
     if rest.endswith(SELECTION_BIAS):
         return {f"{block}.exp_probs_b.bias": values}
+    if family.layout and (pieces := family.layout(family, rest, values)) is not None:
+        return {f"{block}.{name}": piece for name, piece in pieces.items()}
     part, kind = rest.rsplit(".", 1)
     queries, keys = family.heads * family.head, family.kv_heads * family.head
     if part == "self_attn.qkv_proj":
@@ -549,20 +831,23 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
         return {f"{block}.ffn_down_exps.weight": values}
     if family.is_permuted and part.endswith(("q_proj", "k_proj")):
         values = interleaved(values, family.heads if "q_proj" in part else family.kv_heads)
-    name = FILE_NAMES[part]
-    if name == "ffn_norm":
+    name = (FILE_NAMES | family.names)[part]
+    if name == "ffn_norm" and part not in family.names:
         name = family.norm_before_feed_forward
     return {f"{block}.{name}.{kind}": values}
 
 
 def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarray]:
-    whole = {"model.embed_tokens.weight": "token_embd.weight", "lm_head.weight": "output.weight",
-             "model.norm.weight": "output_norm.weight"}
+    whole = {"model.embed_tokens": "token_embd", "lm_head": "output",
+             "model.norm": "output_norm"} | family.names
     tensors = {}
     for name, parameter in all_parameters(network):
         values = parameter.detach().numpy()
-        if name in whole:
-            tensors[whole[name]] = values
+        if family.adds_one and name.endswith("norm.weight"):
+            values = values + np.float32(1)
+        part, kind = name.rsplit(".", 1)
+        if part in whole:
+            tensors[f"{whole[part]}.{kind}"] = values
             continue
         _, _, layer, rest = name.split(".", 3)
         tensors |= layer_tensors(family, f"blk.{layer}", rest, values)
@@ -589,7 +874,9 @@ def draft_layer(family: Family, tensors: dict[str, np.ndarray]) -> dict[str, np.
 def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
     """Puts tensors of a layer into one, as `fused` says."""
     parts = {"attn_qkv": ("attn_q", "attn_k", "attn_v"), "ffn_up": ("ffn_gate", "ffn_up"),
-             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}
+             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
+             "attn_q_norm": [f"attn_q_norm.{head}" for head in range(family.heads)],
+             "attn_k_norm": [f"attn_k_norm.{head}" for head in range(family.kv_heads)]}
     for name in family.fused:
         for kind in ("weight", "bias"):
             names = [f"{block}{part}.{kind}" for part in parts[name]]
@@ -653,12 +940,18 @@ def add_heads(writer: gguf.GGUFWriter, family: Family) -> None:
     writer.add_value_length_mla(latent.value)
 
 
-def add_keys(writer: gguf.GGUFWriter, family: Family) -> None:
-    """The rest of them, which the family's row names."""
-    for key, value in family.keys.items():
-        add = {bool: writer.add_bool, float: writer.add_float32,
-               str: writer.add_string}.get(type(value), writer.add_uint32)
-        add(f"{family.architecture}.{key}", value)
+def add_keys(writer: gguf.GGUFWriter, family: Family, keys: dict,
+             network: torch.nn.Module) -> None:
+    """What the family's row names: values, or functions that give them for a network."""
+    for key, value in keys.items():
+        name = key if key.startswith("xielu.") else f"{family.architecture}.{key}"
+        writer.kv_data[0].pop(name, None)
+        if callable(value):
+            value = value(network)
+        if value is not None:
+            add = {bool: writer.add_bool, float: writer.add_float32, str: writer.add_string,
+                   list: writer.add_array}.get(type(value), writer.add_uint32)
+            add(name, value)
 
 
 def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
@@ -673,7 +966,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
         writer.add_expert_used_count(family.chosen)
         if family.has_expert_length:
             writer.add_expert_feed_forward_length(expert_feed_forward(family))
-    add_keys(writer, family)
+    add_keys(writer, family, family.keys, network)
     add_heads(writer, family)
     if family.has_rope_dimension:
         writer.add_rope_dimension_count(
@@ -681,6 +974,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer.add_layer_norm_rms_eps(family.epsilon)
     writer.add_vocab_size(family.vocabulary)
     add_rope(writer, family)
+    add_keys(writer, family, family.last_keys, network)
     for name, values in file_tensors(family, network).items():
         if family.format != "F32" and is_matrix(values, name) and "ffn_gate_inp" not in name:
             kind = gguf.GGMLQuantizationType[family.format]
@@ -734,6 +1028,20 @@ def llama_logits(path: Path, family: Family, tokens: np.ndarray) -> np.ndarray:
     return np.array(rows)
 
 
+def table_gelu(values: torch.Tensor) -> torch.Tensor:
+    """GELU's approximation by tanh as llama.cpp computes it: both sides of its table are f16."""
+    table = torch.nn.functional.gelu(values.half().float(), approximate="tanh").half().float()
+    return torch.where(values <= -10, 0, torch.where(values >= 10, values, table))
+
+
+def use_table_gelu(network: torch.nn.Module) -> None:
+    activations = [each for each in network.modules() if "GELU" in type(each).__name__]
+    if not activations:
+        raise ValueError("there is no GELU")
+    for activation in activations:
+        activation.forward = table_gelu
+
+
 def write_family(folder: Path, family: Family) -> dict:
     network = make_network(family)
     path = folder / f"{family.name}.gguf"
@@ -742,7 +1050,7 @@ def write_family(folder: Path, family: Family) -> dict:
     for length in family.lengths:
         tokens = random.integers(0, family.vocabulary, length)
         with torch.no_grad():
-            if family.chosen < family.experts:
+            if has_choice(family):
                 gaps.append(check_choice(family, network, torch.from_numpy(tokens)[None]))
             logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
         file = f"{family.same_as or family.name}-{length}.f32"
@@ -765,11 +1073,20 @@ def write_family(folder: Path, family: Family) -> dict:
         choice = f", experts are chosen by {min(gaps):.3f}" if gaps else ""
         print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}, llama.cpp differs "
               f"by {difference:.1e}{choice}", flush=True)
+        if family.has_table_gelu:
+            use_table_gelu(network)
+            with torch.no_grad():
+                logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
+            difference = float(np.abs(rows - logits).max()) / spread
+            print(f"  and by {difference:.1e} with its GELU")
         if difference > DIFFERENCE_MAX[family.format]:
             raise ValueError(f"{family.name}: transformers and llama.cpp differ by {difference}")
-        entry["llama_cpp"] = {"logits": f"{family.name}-llama.f32",
-                              "difference": float(f"{difference:.1e}")}
-        rows.astype("<f4").tofile(folder / entry["llama_cpp"]["logits"])
+        if family.has_table_gelu:
+            entry["llama_cpp_gelu"] = {"difference": float(f"{difference:.1e}")}
+        else:
+            entry["llama_cpp"] = {"logits": f"{family.name}-llama.f32",
+                                  "difference": float(f"{difference:.1e}")}
+            rows.astype("<f4").tofile(folder / entry["llama_cpp"]["logits"])
     return entry | {"sequences": sequences}
 
 
