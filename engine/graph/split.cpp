@@ -88,6 +88,7 @@ class Splitter {
   void find_factors(const GraphNode& node);
   bool is_cut_at_chunks(ValueId value) const;
   bool is_held_whole(ValueId value) const;
+  bool lacks_columns(const GraphNode& product, const ValueSplit& input) const;
   bool is_read_whole(const GraphNode& node) const;
   void split_node(const GraphNode& node);
   ValueSplit sliced(std::vector<Range> columns, bool gathered) const;
@@ -223,8 +224,8 @@ void Splitter::split_by_columns(const GraphNode& node) {
 void Splitter::split_product(const GraphNode& node) {
   const ValueSplit& input = split_.values[node.inputs[0]];
   const size_t rows = graph_.columns(node.output);
-  const bool of_slices = input.kind == SplitKind::kSliced && !input.gathered &&
-                         !is_held_whole(node.inputs[0]);
+  const bool of_slices =
+      input.kind == SplitKind::kSliced && !input.gathered && !is_held_whole(node.inputs[0]);
   if (of_slices && roles_.role_of(node) == Role::kResidual) {
     const auto owner = sole_rank(node);
     if (!owner) return split_by_columns(node);
@@ -389,6 +390,16 @@ bool Splitter::is_held_whole(ValueId value) const {
                              [&](const Range& range) { return range == all; });
 }
 
+// Whether a rank that has a share of the product has not all of its input.
+bool Splitter::lacks_columns(const GraphNode& product, const ValueSplit& input) const {
+  const Range all = {0, graph_.columns(product.inputs[0])};
+  const std::span<const double> shares = shares_of(product);
+  for (size_t rank = 0; rank < shares.size(); ++rank) {
+    if (shares[rank] > 0 && input.columns[rank] != all) return true;
+  }
+  return false;
+}
+
 // Whether products read columns of the node's output that other ranks compute. Under `reduce` those
 // that add to a residual are cut by columns and read a rank's own; the factor of a norm takes the
 // sums of all columns.
@@ -403,8 +414,9 @@ bool Splitter::is_read_whole(const GraphNode& node) const {
     }
     if (is_held_whole(node.output)) return false;
     if (split_.strategy == Strategy::kGather) return true;
-    if (std::ranges::count_if(value.columns, std::not_fn(&Range::empty)) < 2) return false;
-    return node.operation == Operation::kRmsNorm || roles_.role_of(reader) != Role::kResidual;
+    if (roles_.role_of(reader) != Role::kResidual) return lacks_columns(reader, value);
+    const auto parts = std::ranges::count_if(value.columns, std::not_fn(&Range::empty));
+    return parts > 1 && node.operation == Operation::kRmsNorm;
   };
   return std::ranges::any_of(roles_.consumers(node.output), is_read);
 }

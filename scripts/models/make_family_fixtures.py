@@ -539,10 +539,6 @@ FAMILIES = (
                  "logit_scale": 0.5}),
     Family("command-r", "command-r", "CohereForCausalLM", {"logit_scale": 2.0}, rope_base=8e6,
            last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
-    # llama.cpp reads norms of heads where there are 64 layers or more.
-    Family("command-r-plus", "command-r", "CohereForCausalLM",
-           {"logit_scale": 2.0, "use_qk_norm": True}, **NARROW, rope_base=75e6,
-           last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
     Family("cohere2", "cohere2", "Cohere2ForCausalLM",
            {"logit_scale": 2.0, "sliding_window": 20, "rotary_pct": 1.0}, layers=4, rope_base=5e4,
            last_keys=HEAD_LENGTHS | LAYER_NORM | NO_SCALING | {
@@ -562,13 +558,6 @@ FAMILIES = (
            rope={"partial_rotary_factor": 0.25},
            last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
                                                "use_parallel_residual": False}),
-    # This version's converter loses the norms of heads; files of StableLM 2 12B have them so.
-    Family("stablelm-parallel", "stablelm", "StableLmForCausalLM",
-           {"qk_layernorm": True, "use_parallel_residual": True}, is_tied=False,
-           rope={"partial_rotary_factor": 0.25}, layout=stablelm_layout,
-           fused=("attn_q_norm", "attn_k_norm"),
-           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 4,
-                                               "use_parallel_residual": True}),
     Family("phi2", "phi2", "PhiForCausalLM", {"hidden_act": "gelu_new"}, is_tied=False, kv_heads=2,
            feed_forward=128, rope={"partial_rotary_factor": 0.5}, has_table_gelu=True,
            names={"model.final_layernorm": "output_norm", "self_attn.dense": "attn_output",
@@ -584,8 +573,6 @@ FAMILIES = (
            last_keys=FALCON_KEYS),
     Family("orion", "orion", "Llama with layer norms", is_tied=False,
            last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"tensor_data_layout": "Meta AI original pth"}),
-    Family("olmo", "olmo", "OlmoForCausalLM", {"clip_qkv": 1.2}, is_permuted=True, is_tied=False,
-           last_keys=UNSAID | LAYER_NORM | {"attention.clamp_kqv": 1.2}),
     Family("arcee", "arcee", "ArceeForCausalLM", {"hidden_act": "relu2"}, is_permuted=True,
            is_tied=False, last_keys=HEAD_LENGTHS),
     Family("apertus", "apertus", "ApertusForCausalLM", {"hidden_act": "xielu"}, is_tied=False,
@@ -606,19 +593,6 @@ FAMILIES = (
                                  "llama_4_scaling_beta": 0.5},
            last_keys=HEAD_LENGTHS | BOUNDS_KEYS | {
                "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.5}),
-    # llama.cpp has chunks of 8192, and the temperature of queries from there on, whatever a file
-    # says; sequences this short have neither. (For 8300 tokens it differs by 2e-5.) Each token's
-    # expert is ahead of the others by 1% of the spread of their scores at least.
-    Family("llama4", "llama4", "Llama4ForCausalLM",
-           {"intermediate_size_mlp": 24, "interleave_moe_layer_step": 2, "num_local_experts": 4},
-           layers=4, is_tied=False, rope_base=5e5, feed_forward=20, experts=4, chosen=1,
-           has_gate=False, layout=llama4_layout,
-           names={"feed_forward.gate_proj": "ffn_gate", "feed_forward.up_proj": "ffn_up",
-                  "feed_forward.down_proj": "ffn_down", "feed_forward.router": "ffn_gate_inp",
-                  "feed_forward.shared_expert.gate_proj": "ffn_gate_shexp",
-                  "feed_forward.shared_expert.up_proj": "ffn_up_shexp",
-                  "feed_forward.shared_expert.down_proj": "ffn_down_shexp"},
-           last_keys=HEAD_LENGTHS | {"feed_forward_length": 24, "interleave_moe_layer_step": 2}),
 )
 
 

@@ -1,18 +1,26 @@
-// EXAONE 4: norms behind attention and feed-forward instead of before; of models with a window only
-// the layers that have it have positions.
+// EXAONE 4: norms behind attention and feed-forward instead of before. The largest has a window in
+// three of four layers, and positions in these alone.
 #include "engine/model/architectures/decoder.h"
+#include "engine/model/architectures/model_keys.h"
 #include "engine/model/model.h"
 
 namespace lockstep {
 
 Result<Model> build_exaone4(const ModelSource& source) {
-  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
-                                .norms = {.attention = "",
-                                          .feed_forward = "",
-                                          .behind_attention = "post_attention_norm",
-                                          .behind_feed_forward = "post_ffw_norm"},
-                                .head_norms = {.presence = Presence::kRequired},
-                                .window = {.period = 4, .rotates_alone = true}});
+  constexpr size_t kWindowedLayers = 64;
+  ModelKeys keys(source.file, "exaone4");
+  const size_t layers = keys.count("block_count", {}, kMostLayers);
+  if (auto read = keys.result(); !read) return std::unexpected(read.error());
+  DecoderTraits traits = {.rotary_pairs = RotaryPairs::kHalves,
+                          .norms = {.attention = "",
+                                    .feed_forward = "",
+                                    .behind_attention = "post_attention_norm",
+                                    .behind_feed_forward = "post_ffw_norm"},
+                          .head_norms = {.presence = Presence::kRequired}};
+  if (layers == kWindowedLayers) {
+    traits.window = {.period = 4, .tokens = 4096, .rotates_alone = true};
+  }
+  return build_decoder(source, traits);
 }
 
 }  // namespace lockstep

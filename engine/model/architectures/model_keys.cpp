@@ -61,13 +61,12 @@ std::string ModelKeys::text(std::string_view key) {
   return value_of(file_.text(name_of(key))).value_or("");
 }
 
-std::vector<float> ModelKeys::numbers(std::string_view key, size_t layers) {
-  const std::string name = name_of(key);
+std::vector<float> ModelKeys::numbers(const std::string& name, size_t layers) {
   const auto entry = file_.metadata().find(name);
   std::vector<float> numbers(layers);
   if (entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second)) {
     numbers = value_of(file_.numbers(name)).value_or(numbers);
-  } else if (const auto all = any_number(key)) {
+  } else if (const auto all = value_of(file_.number(name))) {
     numbers.assign(layers, static_cast<float>(*all));
   } else {
     fail(invalid_input("{} is missing", name).error());

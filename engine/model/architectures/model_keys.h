@@ -36,8 +36,9 @@ class ModelKeys {
   // Whatever it is.
   std::optional<double> any_number(std::string_view key);
   std::optional<bool> flag(std::string_view key);
-  // By layer: an array, or one number for all; it must be there, and finite.
-  std::vector<float> numbers(std::string_view key, size_t layers);
+  // By layer, of a key whose whole name this is: an array, or one number for all; it must be there,
+  // and finite.
+  std::vector<float> numbers(const std::string& name, size_t layers);
   // Empty where it is missing.
   std::string text(std::string_view key);
   // By layer: an array of true or false, or a number n, with which all but every n-th layer are

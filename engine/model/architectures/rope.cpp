@@ -131,10 +131,11 @@ void set_magnitudes(const Scaling& scaling, bool has_long_factors, const RopeSha
   double magnitude = scaling.attention_factor.value_or(1);
   if (scaling.type == "yarn" && scaling.yarn_extrapolation != 0 && scaling.factor > 1) {
     const double logarithm = std::log(scaling.factor);
-    const double of_scores = 1 + scaling.yarn_log_multiplier * logarithm;
-    const double usual = scaling.yarn_log_multiplier == 0 ? 1 + 0.1 * logarithm : 1;
+    const double multiplier = scaling.yarn_log_multiplier;
+    const bool of_scores = shape.multiplies_scores && multiplier != 0;
+    const double usual = of_scores ? 1 : (1 + 0.1 * logarithm) / (1 + 0.1 * multiplier * logarithm);
     magnitude *= scaling.yarn_magnitude.value_or(usual);
-    rope.score_factor = of_scores * of_scores;
+    if (of_scores) rope.score_factor = std::pow(1 + multiplier * logarithm, 2);
   } else if (has_long_factors && !scaling.attention_factor) {
     const auto original = static_cast<double>(scaling.original_context);
     const double growth = static_cast<double>(shape.trained_context) / original;

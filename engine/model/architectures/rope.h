@@ -21,7 +21,8 @@ struct RopeShape {
   std::string_view base_key = "rope.freq_base";
   std::string_view fallback_key = {};
   double base = 10000;
-  bool is_scaled = true;  // as the keys rope.scaling.* and the tensors of factors say
+  bool multiplies_scores = false;  // rope.scaling.yarn_log_multiplier
+  bool is_scaled = true;           // as the keys rope.scaling.* and the tensors of factors say
 };
 
 struct Rope {
@@ -33,8 +34,9 @@ struct Rope {
 // than beta_slow times within the original context, kept where it turns more than beta_fast times,
 // and between both mixed; cosines and sines are multiplied by 1 + 0.1 ln(factor), or by
 // rope.scaling.yarn_attn_factor, and by rope.scaling.attn_factor. With
-// rope.scaling.yarn_log_multiplier m, as DeepSeek's files have it, it is the scores that are
-// multiplied, by the square of 1 + m ln(factor), and cosines and sines by 1 instead of the first.
+// rope.scaling.yarn_log_multiplier m they are divided by 1 + 0.1 m ln(factor). In DeepSeek's files,
+// whose m is a tenth of that, scores are multiplied instead, by the square of 1 + m ln(factor), and
+// cosines and sines by 1.
 //
 // LongRoPE (Ding et al., arXiv 2402.13753): frequency i is divided by factor i of
 // rope_factors_long.weight where sequences may get longer than the original context, and else of

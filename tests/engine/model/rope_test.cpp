@@ -95,7 +95,9 @@ TEST_F(ArchitectureTest, yarn_mixes_frequencies_and_has_a_magnitude) {
   EXPECT_NEAR(magnitude_with("attn_factor", 0.5F), 0.5 * rotary.magnitude, 1e-14);
   EXPECT_NEAR(magnitude_with("yarn_attn_factor", 1.25F), 1.25, 1e-14);
   EXPECT_EQ(magnitude_with("yarn_ext_factor", 0.0F), 1.0);
-  EXPECT_EQ(magnitude_with("yarn_log_multiplier", 0.0707F), 1.0);
+  const double multiplier = 0.1 * static_cast<double>(0.707F);
+  EXPECT_NEAR(magnitude_with("yarn_log_multiplier", 0.707F),
+              rotary.magnitude / (1 + multiplier * std::log(4.0)), 1e-14);
   EXPECT_THAT(error_of(GgufWriter(file).add("llama.rope.scaling.attn_factor", -1.0F)),
               HasSubstr("llama.rope.scaling.* make cosines and sines -1.1386"));
   EXPECT_EQ(error_of(with_rope("ntk")),
@@ -126,15 +128,14 @@ TEST_F(ArchitectureTest, frequencies_are_those_of_the_dimensions_that_are_rotate
   }
 }
 
-// DeepSeek's scores are as if both queries and keys had been multiplied.
-TEST_F(ArchitectureTest, a_log_multiplier_enters_the_attentions_scale) {
+// But in DeepSeek's files, of which there are fixtures.
+TEST_F(ArchitectureTest, a_log_multiplier_leaves_the_attentions_scale) {
   GgufWriter file = with_rope("yarn").add("llama.rope.scaling.factor", 40.0F);
   const auto model = build(file.add("llama.rope.scaling.yarn_log_multiplier", 0.1F));
   ASSERT_TRUE(model.has_value()) << model.error().message;
   const auto attention =
       std::ranges::find(model->graph.nodes(), Operation::kAttention, &GraphNode::operation);
-  const double multiplied = 1 + static_cast<double>(0.1F) * std::log(40.0);
-  EXPECT_NEAR(static_cast<double>(attention->attention.scale), multiplied * multiplied / 4, 1e-6);
+  EXPECT_EQ(attention->attention.scale, 0.25F);
 }
 
 TEST_F(ArchitectureTest, longrope_takes_its_factors_by_the_context_that_is_served) {
