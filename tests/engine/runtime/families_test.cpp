@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/json.h"
+#include "engine/graph/fusion/rules.h"
 #include "engine/kernels/kernel_choice.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_family.h"
@@ -91,6 +92,24 @@ TEST(Families, have_a_fixture_for_every_architecture) {
   for (const Architecture& architecture : all_architectures()) {
     EXPECT_TRUE(proven.contains(std::string(architecture.name))) << architecture.name;
   }
+}
+
+// README names them. A file of a family may have less than its fixture, as Mistral 3's without
+// temperatures.
+TEST(Families, of_the_usual_decoder_alone_are_computed_by_gpus) {
+  const std::set<std::string> expected = {
+      "baichuan",  "ernie4_5",       "exaone",   "hunyuan-dense", "internlm2", "llama",
+      "maincoder", "paddleocr",      "phi3",     "qwen2",         "qwen2vl",   "qwen3moe",
+      "qwen3vl",   "pangu-embedded", "seed_oss", "qwen3vlmoe",    "smollm3",   "xverse"};
+  std::set<std::string> found;
+  for (const auto& each : read_models()) {
+    const auto file = GgufFile::open(kFolder + each.at("file").get<std::string>());
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    const auto model = build_model({.file = *file});
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    if (!find_gpu_gap(model->graph, {})) found.insert(each.at("architecture"));
+  }
+  EXPECT_EQ(found, expected);
 }
 
 // As a prompt, in chunks, token by token, and among neighbours.
