@@ -142,6 +142,34 @@ void expect_apart(const std::vector<Layer>& layers, const KvLayout& kv) {
   }
 }
 
+// One layer of latent attention with the sizes of DeepSeek's models.
+Graph latent_graph() {
+  constexpr size_t kHeads = 16;
+  Graph graph;
+  const ValueId x = graph.embed(graph.add_matrix("embedding", Format::kF32, 100, 64));
+  const ValueId q = graph.matmul(x, graph.add_matrix("q", Format::kF32, kHeads * 576, 64));
+  const ValueId k = graph.matmul(x, graph.add_matrix("k", Format::kF32, 576, 64));
+  const ValueId attended = graph.latent_attention(0, q, k, kHeads, 1, 512, {.scale = 1});
+  const ValueId output =
+      graph.matmul(attended, graph.add_matrix("o", Format::kF32, 64, kHeads * 512));
+  graph.set_logits(graph.matmul(graph.select_rows(graph.add(x, output)),
+                                graph.add_matrix("output", Format::kF32, 100, 64)));
+  return graph;
+}
+
+// Latents are stored once, whatever the number of heads and ranks: every rank has all of them.
+TEST(KvLayout, stores_latents_once_on_every_rank) {
+  const Graph graph = latent_graph();
+  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}, {2, 1, 1}}) {
+    const Split split = split_graph(graph, shares, Strategy::kGather).value();
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      const KvLayout kv = place_kv(graph, split, rank, KvFormat::kF16, 10);
+      EXPECT_EQ(kv.layers.front().head_count, 1U);
+      EXPECT_EQ(kv.size_bytes(), 10 * kPageTokens * 576 * sizeof(uint16_t));
+    }
+  }
+}
+
 TEST(KvLayout, keeps_layers_apart) {
   const std::vector<std::vector<Layer>> models = {
       repeated(4, 6, 0),
