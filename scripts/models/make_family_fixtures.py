@@ -457,6 +457,11 @@ FAMILIES = (
     Family("olmoe", "olmoe", "OlmoeForCausalLM", {"norm_topk_prob": False}, kv_heads=2,
            is_tied=False, has_rope_dimension=False, experts=4, chosen=2, has_expert_length=False,
            layer_gain=0.5),
+    Family("minimax-m2", "minimax-m2", "MiniMaxM2ForCausalLM", {},
+           {"expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID}, epsilon=1e-6, heads=4,
+           kv_heads=2, is_tied=False, rope_base=5e6, rope={"partial_rotary_factor": 0.5},
+           experts=4, chosen=2, selection_biases=(0.05, -0.45), layer_gain=0.5,
+           last_keys={"vocab_size": None}),
     # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
     Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
            last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
@@ -721,9 +726,9 @@ def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor)
     """That no token's experts are near to being others; returns by how much they are not."""
     gaps = []
 
-    def check(router, _, output):
+    def check(mixture, output):
         scores = output[0].sigmoid() if is_sigmoid(family) else output[0].softmax(dim=1)
-        for name, bias in all_parameters(router):
+        for name, bias in all_parameters(mixture):
             if name.endswith(SELECTION_BIAS):
                 scores = scores + bias
         if family.groups > 1:
@@ -735,8 +740,9 @@ def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor)
             scores = scores.masked_fill(outside, -math.inf)
         gaps.append(gap_after(scores, family.chosen))
 
-    hooks = [layer.mlp.gate.register_forward_hook(check) for layer in network.model.layers
-             if hasattr(layer.mlp, "gate")]
+    hooks = [layer.mlp.gate.register_forward_hook(
+                 lambda _, __, output, mixture=layer.mlp: check(mixture, output))
+             for layer in network.model.layers if hasattr(layer.mlp, "gate")]
     network(tokens)
     for hook in hooks:
         hook.remove()
