@@ -291,7 +291,6 @@ BOUNDS_KEYS = {f"rope.scaling.yarn_{name}": value for name, value in BOUNDS.item
 UNSAID = {"rope.dimension_count": None, "vocab_size": None}
 NO_ROTARY_KEYS = UNSAID | {"rope.freq_base": None}
 HEAD_LENGTHS = {"attention.key_length": 16, "attention.value_length": 16}
-SHORT_HEAD_LENGTHS = {"attention.key_length": 8, "attention.value_length": 8}
 LAYER_NORM = {"attention.layer_norm_rms_epsilon": None, "attention.layer_norm_epsilon": 1e-5}
 NO_SCALING = {"rope.scaling.type": "none"}
 NORMS_AROUND = {"post_attention_layernorm": "post_attention_norm",
@@ -300,8 +299,6 @@ NORMS_AROUND = {"post_attention_layernorm": "post_attention_norm",
 NORMS_BEHIND = {"post_attention_layernorm": "post_attention_norm",
                 "post_feedforward_layernorm": "post_ffw_norm"}
 OLMO3_FACTOR = 0.1 * math.log(8) + 1
-# A model so narrow that 64 layers make a small file.
-NARROW = {"layers": 64, "hidden": 16, "head": 8, "feed_forward": 8}
 FALCON_NAMES = {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
                 "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2",
                 "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
@@ -324,17 +321,6 @@ def gpt_oss_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.nda
     return {f"ffn_down_exps.{kind}": values}
 
 
-def llama4_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
-    """Experts are transposed there."""
-    if not rest.startswith("feed_forward.experts."):
-        return None
-    values = values.swapaxes(1, 2)
-    if rest.endswith("gate_up_proj"):
-        gate, up = np.split(values, 2, axis=1)
-        return {"ffn_gate_exps.weight": gate, "ffn_up_exps.weight": up}
-    return {"ffn_down_exps.weight": values}
-
-
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
     """The queries of each KV head have its key and value behind them there."""
     if rest != "self_attention.query_key_value.weight":
@@ -342,14 +328,6 @@ def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np
     groups = values.reshape(family.kv_heads, -1, family.head, family.hidden)
     parts = (groups[:, :-2], groups[:, -2:-1], groups[:, -1:])
     return {"attn_qkv.weight": np.concatenate([part.reshape(-1, family.hidden) for part in parts])}
-
-
-def stablelm_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
-    """Each head has a norm of its own; `fused` makes one tensor of them."""
-    if "layernorm.norms." not in rest:
-        return None
-    part, _, head, _ = rest.removeprefix("self_attn.").split(".")
-    return {f"attn_{part[0]}_norm.{head}.weight": values[None]}
 
 
 def apertus_layout(_: Family, rest: str, __: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -473,9 +451,17 @@ FAMILIES = (
            {"expert_shared_feed_forward_length": 24, "expert_shared_count": 1},
            rope={"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, context=262144,
            served_context=512, has_rope_dimension=False, experts=4, chosen=2, layer_gain=0.5),
+    Family("hunyuan-dense", "hunyuan-dense", "HunYuanDenseV1ForCausalLM", heads=4, kv_heads=2,
+           rope={"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0}, context=262144,
+           served_context=512, last_keys=UNSAID),
     Family("olmoe", "olmoe", "OlmoeForCausalLM", {"norm_topk_prob": False}, kv_heads=2,
            is_tied=False, has_rope_dimension=False, experts=4, chosen=2, has_expert_length=False,
            layer_gain=0.5),
+    Family("minimax-m2", "minimax-m2", "MiniMaxM2ForCausalLM", {},
+           {"expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID}, epsilon=1e-6, heads=4,
+           kv_heads=2, is_tied=False, rope_base=5e6, rope={"partial_rotary_factor": 0.5},
+           experts=4, chosen=2, selection_biases=(0.05, -0.45), layer_gain=0.5,
+           last_keys={"vocab_size": None}),
     # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
     Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
            last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
@@ -527,9 +513,10 @@ FAMILIES = (
     # llama.cpp has windows in this architecture where there are 64 layers; those without one have
     # no rotary positions then.
     Family("exaone4-window", "exaone4", "Exaone4ForCausalLM",
-           {"sliding_window": 20, "sliding_window_pattern": 4}, **NARROW, rope_base=1e6,
-           is_tied=False, names=NORMS_BEHIND,
-           last_keys=SHORT_HEAD_LENGTHS | {
+           {"sliding_window": 20, "sliding_window_pattern": 4}, layers=64, hidden=16, head=8,
+           feed_forward=8, rope_base=1e6, is_tied=False, names=NORMS_BEHIND,
+           last_keys={
+               "attention.key_length": 8, "attention.value_length": 8,
                "rope.dimension_count": None, "attention.sliding_window": 20,
                "attention.sliding_window_pattern": [True, True, True, False] * 16}),
     Family("granite", "granite", "GraniteForCausalLM",
@@ -674,7 +661,7 @@ def make_network(family: Family) -> torch.nn.Module:
             values = 0.3 * noise
         elif name.endswith("sinks"):
             values = noise
-        elif noise.dim() == 1 or "norm" in name:
+        elif noise.dim() == 1:
             values = 0.2 * noise + (0 if family.adds_one else 1)
         elif "embed" in name or "lm_head" in name:
             values = 0.3 * noise
@@ -739,9 +726,9 @@ def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor)
     """That no token's experts are near to being others; returns by how much they are not."""
     gaps = []
 
-    def check(router, _, output):
+    def check(mixture, output):
         scores = output[0].sigmoid() if is_sigmoid(family) else output[0].softmax(dim=1)
-        for name, bias in all_parameters(router):
+        for name, bias in all_parameters(mixture):
             if name.endswith(SELECTION_BIAS):
                 scores = scores + bias
         if family.groups > 1:
@@ -753,8 +740,9 @@ def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor)
             scores = scores.masked_fill(outside, -math.inf)
         gaps.append(gap_after(scores, family.chosen))
 
-    hooks = [layer.mlp.gate.register_forward_hook(check) for layer in network.model.layers
-             if hasattr(layer.mlp, "gate")]
+    hooks = [layer.mlp.gate.register_forward_hook(
+                 lambda _, __, output, mixture=layer.mlp: check(mixture, output))
+             for layer in network.model.layers if hasattr(layer.mlp, "gate")]
     network(tokens)
     for hook in hooks:
         hook.remove()
@@ -848,9 +836,7 @@ def draft_layer(family: Family, tensors: dict[str, np.ndarray]) -> dict[str, np.
 def fuse(family: Family, tensors: dict[str, np.ndarray], block: str) -> None:
     """Puts tensors of a layer into one, as `fused` says."""
     parts = {"attn_qkv": ("attn_q", "attn_k", "attn_v"), "ffn_up": ("ffn_gate", "ffn_up"),
-             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps"),
-             "attn_q_norm": [f"attn_q_norm.{head}" for head in range(family.heads)],
-             "attn_k_norm": [f"attn_k_norm.{head}" for head in range(family.kv_heads)]}
+             "ffn_gate_up_exps": ("ffn_gate_exps", "ffn_up_exps")}
     for name in family.fused:
         for kind in ("weight", "bias"):
             names = [f"{block}{part}.{kind}" for part in parts[name]]
