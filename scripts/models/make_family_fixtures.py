@@ -74,8 +74,13 @@ FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the fil
     "self_attn.q_a_proj": "attn_q_a", "self_attn.q_a_layernorm": "attn_q_a_norm",
     "self_attn.q_b_proj": "attn_q_b", "self_attn.kv_a_proj_with_mqa": "attn_kv_a_mqa",
     "self_attn.kv_a_layernorm": "attn_kv_a_norm", "self_attn.kv_b_proj": "attn_kv_b",
-    "mlp.shared_expert_gate": "ffn_gate_inp_shexp", "mlp.gate.wg": "ffn_gate_inp",
+    "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
+COMMON_NAMES = {  # parts of some mixtures' names: what most others have instead
+    "mlp.gate.wg.": "mlp.gate.", "block_sparse_moe.router.": "mlp.gate.",
+    "block_sparse_moe.": "mlp.", "shared_mlp.output_linear.": "mlp.shared_mlp.down_proj.",
+    "shared_mlp.input_linear.": "mlp.shared_mlp.gate_up_proj."}
+ROUTERS = ("mlp.gate", "block_sparse_moe.router")  # how their names end
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
 SHARED_EXPERTS = ("shared_experts", "shared_expert", "shared_mlp")  # transformers' names of them
 SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
@@ -244,7 +249,7 @@ class Family:
     same_as: str = ""  # the same weights, but
     fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: those that hold others
     has_llama_logits: bool = True
-    has_gate: bool = True  # routers are `mlp.gate`, whose weights keep tokens' experts apart
+    has_gate: bool = True  # routers are among ROUTERS, whose weights keep tokens' experts apart
     names: dict[str, str] = field(default_factory=dict)  # of the file, where TENSOR_NAMES differs
     # Keys behind all others, instead of one of that name; None: none.
     last_keys: dict = field(default_factory=dict)
@@ -281,6 +286,10 @@ DOTS_OPTIONS = {"n_shared_experts": 2, "first_k_dense_replace": 1, "routed_scali
                 "n_group": 1, "topk_group": 1}
 LLAMA_MIXTURE = {"n_shared_experts": 2, "routed_scaling_factor": 1.0, "topk_method": "greedy",
                  "n_group": 1, "topk_group": 1}
+GRANITE_OPTIONS = {"embedding_multiplier": 3.0, "residual_multiplier": 0.6,
+                   "attention_multiplier": 0.4, "logits_scaling": 0.5}
+GRANITE_KEYS = {"embedding_scale": 3.0, "residual_scale": 0.6, "attention.scale": 0.4,
+                "logit_scale": 0.5}
 LONG = {"rope_type": "longrope", "short_factor": [1 + 0.1 * i for i in range(8)],
         "long_factor": [1.5 + 0.9 * i for i in range(8)]}
 
@@ -462,6 +471,15 @@ FAMILIES = (
            kv_heads=2, is_tied=False, rope_base=5e6, rope={"partial_rotary_factor": 0.5},
            experts=4, chosen=2, selection_biases=(0.05, -0.45), layer_gain=0.5,
            last_keys={"vocab_size": None}),
+    # Weights are the softmax of the chosen scores alone, which is what normalized ones are.
+    Family("granitemoe", "granitemoe", "GraniteMoeForCausalLM",
+           GRANITE_OPTIONS | {"num_local_experts": 4}, GRANITE_KEYS, is_permuted=True, kv_heads=2,
+           heads=4, head=8, epsilon=1e-6, experts=4, chosen=2, has_expert_length=False,
+           layer_gain=2.0),
+    Family("granitemoe-shared", "granitemoe", "GraniteMoeSharedForCausalLM",
+           GRANITE_OPTIONS | {"num_local_experts": 4, "shared_intermediate_size": 40},
+           GRANITE_KEYS | {"expert_shared_feed_forward_length": 40}, is_permuted=True, epsilon=1e-6,
+           experts=4, chosen=2, has_expert_length=False, layer_gain=2.0),
     # The converter writes no rotary keys: llama.cpp takes all dimensions of a head and 10000.
     Family("gemma", "gemma", "GemmaForCausalLM", {"hidden_act": "gelu_pytorch_tanh"},
            last_keys=NO_ROTARY_KEYS | HEAD_LENGTHS, adds_one=True, has_table_gelu=True),
@@ -519,11 +537,8 @@ FAMILIES = (
                "attention.key_length": 8, "attention.value_length": 8,
                "rope.dimension_count": None, "attention.sliding_window": 20,
                "attention.sliding_window_pattern": [True, True, True, False] * 16}),
-    Family("granite", "granite", "GraniteForCausalLM",
-           {"embedding_multiplier": 3.0, "residual_multiplier": 0.6, "attention_multiplier": 0.4,
-            "logits_scaling": 0.5}, is_permuted=True,
-           last_keys={"embedding_scale": 3.0, "residual_scale": 0.6, "attention.scale": 0.4,
-                 "logit_scale": 0.5}),
+    Family("granite", "granite", "GraniteForCausalLM", GRANITE_OPTIONS, is_permuted=True,
+           last_keys=GRANITE_KEYS),
     Family("command-r", "command-r", "CohereForCausalLM", {"logit_scale": 2.0}, rope_base=8e6,
            last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
     Family("cohere2", "cohere2", "Cohere2ForCausalLM",
@@ -651,6 +666,7 @@ def make_network(family: Family) -> torch.nn.Module:
     network = make(config).float().eval()
     generator = torch.Generator().manual_seed(SEED)
     for name, parameter in all_parameters(network):
+        name = common_name(name)
         noise = torch.randn(parameter.shape, generator=generator)
         if name.endswith(SELECTION_BIAS):
             values = torch.zeros_like(noise)
@@ -674,7 +690,6 @@ def make_network(family: Family) -> torch.nn.Module:
             if name.endswith(end):
                 values *= gain
         if has_choice(family):
-            name = name.replace("mlp.gate.wg.", "mlp.gate.")
             values = set_experts_apart(family, name, values, generator)
             if family.groups > 1:
                 values = set_groups_apart(family, name, values, generator)
@@ -706,6 +721,12 @@ def all_parameters(network: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
     """With what transformers does not call a parameter though the file has it."""
     return [*network.named_parameters(), *(named for named in network.named_buffers()
                                            if named[0].endswith(SELECTION_BIAS))]
+
+
+def common_name(name: str) -> str:
+    for part, common in COMMON_NAMES.items():
+        name = name.replace(part, common)
+    return name
 
 
 def has_choice(family: Family) -> bool:
@@ -740,9 +761,12 @@ def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor)
             scores = scores.masked_fill(outside, -math.inf)
         gaps.append(gap_after(scores, family.chosen))
 
-    hooks = [layer.mlp.gate.register_forward_hook(
-                 lambda _, __, output, mixture=layer.mlp: check(mixture, output))
-             for layer in network.model.layers if hasattr(layer.mlp, "gate")]
+    hooks = []
+    for name, router in network.named_modules():
+        if name.endswith(ROUTERS):
+            mixture = network.get_submodule(name.rpartition(".")[0])
+            hooks.append(router.register_forward_hook(
+                lambda _, __, output, mixture=mixture: check(mixture, output)))
     network(tokens)
     for hook in hooks:
         hook.remove()
@@ -772,15 +796,18 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
     if part == "self_attn.qkv_proj":
         pieces = np.split(values, [queries, queries + keys])
         return {f"{block}.attn_{name}.{kind}": piece for name, piece in zip("qkv", pieces)}
+    end = ""
+    for shared in SHARED_EXPERTS:
+        if part.startswith(f"mlp.{shared}."):
+            part, end = part.replace(f"{shared}.", ""), "_shexp"
     if part == "mlp.gate_up_proj":
         gate, up = np.split(values, 2)
-        return {f"{block}.ffn_gate.{kind}": gate, f"{block}.ffn_up.{kind}": up}
+        return {f"{block}.ffn_gate{end}.{kind}": gate, f"{block}.ffn_up{end}.{kind}": up}
+    if end:
+        return {f"{block}.{TENSOR_NAMES[part]}{end}.{kind}": values}
     if part == "self_attn.kv_b_proj" and not family.latent.is_old:
         key_part, value_part = split_latent(values, family)
         return {f"{block}.attn_k_b.weight": key_part, f"{block}.attn_v_b.weight": value_part}
-    for shared in SHARED_EXPERTS:
-        if part.startswith(f"mlp.{shared}."):
-            return {f"{block}.{TENSOR_NAMES[part.replace(shared + '.', '')]}_shexp.{kind}": values}
     feed_forward = expert_feed_forward(family)
     if rest == "mlp.experts.gate_up_proj":
         if values.shape[1:] != (2 * feed_forward, family.hidden):  # some have them transposed
@@ -811,7 +838,7 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
         if part in whole:
             tensors[f"{whole[part]}.{kind}"] = values
             continue
-        _, _, layer, rest = name.split(".", 3)
+        _, _, layer, rest = common_name(name).split(".", 3)
         tensors |= layer_tensors(family, f"blk.{layer}", rest, values)
     for layer in range(family.layers):
         fuse(family, tensors, f"blk.{layer}.")
