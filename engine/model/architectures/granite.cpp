@@ -4,14 +4,19 @@
 
 namespace lockstep {
 
+// Models that were trained without positions say so.
 Result<Model> build_granite(const ModelSource& source) {
-  return build_decoder(source, {.has_scales = true, .logit_scale = LogitScale::kDivides});
+  const auto has_positions = source.file.boolean("granite.rope.scaling.finetuned");
+  if (!has_positions) return std::unexpected(has_positions.error());
+  DecoderTraits traits = {.has_scales = true, .logit_scale = LogitScale::kDivides};
+  if (!has_positions->value_or(true)) traits.has_rotary = [](size_t) { return false; };
+  return build_decoder(source, traits);
 }
 
 Result<Model> build_granitemoe(const ModelSource& source) {
   return build_decoder(
       source,
-      {.has_scales = true, .logit_scale = LogitScale::kDivides, .experts = Presence::kRequired});
+      {.has_scales = true, .logit_scale = LogitScale::kDivides, .experts = Presence::kOptional});
 }
 
 // Files of its first converters have no factors, and mean others than none.

@@ -44,6 +44,10 @@ Result<Scaling> read_scaling(const GgufFile& file, const std::string& architectu
   const double fallback =
       shape.fallback_key.empty() ? shape.base : keys.number(shape.fallback_key, shape.base);
   scaling.base = keys.number(shape.base_key, fallback);
+  // Hunyuan's, where a file leaves it to the reader: a larger base for longer contexts.
+  const double alpha = keys.factor("rope.scaling.alpha", 1);
+  const auto turned = static_cast<double>(scaling.dimensions);
+  if (alpha != 1 && turned > 2) scaling.base *= std::pow(alpha, turned / (turned - 2));
   const double old_factor = keys.factor("rope.scale_linear", 1.0);
   scaling.factor = keys.factor("rope.scaling.factor", old_factor);
   scaling.original_context =
