@@ -124,6 +124,7 @@ ValueId DecoderBuilder::attend_latents(const std::string& block, size_t layer, V
   LatentAttention latent = *shape_.latent_attention;
   latent.epsilon = shape_.epsilon;
   latent.traits = attention_traits(block, layer);
+  latent.temperature = shape_.temperature;
   return add_latent_attention(graph_, tensors_, latent, block, layer, h);
 }
 

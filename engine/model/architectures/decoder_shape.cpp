@@ -108,12 +108,13 @@ void read_factors(ModelKeys& keys, const DecoderTraits& traits, DecoderShape& sh
   if (traits.logit_scale == LogitScale::kDivides) shape.logit_factor = 1 / read("logit_scale", 1);
 }
 
-// Mistral's: 1 + scale * ln(1 + position / the original context).
+// Mistral's: 1 + scale * ln(1 + position / so many tokens, without the key the original context).
 void read_temperature(ModelKeys& keys, DecoderShape& shape) {
   const double scale = keys.any_number("attention.temperature_scale").value_or(0);
   if (scale == 0) return;
-  const size_t tokens =
+  const size_t original =
       keys.count("rope.scaling.original_context_length", shape.context, kMostContext);
+  const size_t tokens = keys.count("attention.temperature_length", original, kMostContext);
   shape.temperature = Temperature{.scale = static_cast<float>(scale), .tokens = tokens};
 }
 

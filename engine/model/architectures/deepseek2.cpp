@@ -1,12 +1,13 @@
-// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash: latent attention, a mixture of experts beside
-// shared ones behind some dense layers.
+// DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash, Mistral Large 3: latent attention, a mixture of
+// experts beside shared ones behind some dense layers; Mistral's with temperatures of queries.
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/model.h"
 
 namespace lockstep {
 
 Result<Model> build_deepseek2(const ModelSource& source) {
-  return build_decoder(source, {.experts = Presence::kRequired,
+  return build_decoder(source, {.has_temperature = true,
+                                .experts = Presence::kRequired,
                                 .mixture = {.is_normalized = false},
                                 .has_latent_attention = true});
 }

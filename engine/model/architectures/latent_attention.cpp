@@ -98,9 +98,13 @@ Result<LatentAttention> read_latent_attention(ModelKeys& keys, const std::string
 
 ValueId add_latent_attention(Graph& graph, ModelTensors& tensors, const LatentAttention& shape,
                              const std::string& block, size_t layer, ValueId h) {
-  const auto& [heads, latent, query_latent, own, rope, value, epsilon, traits] = shape;
+  const auto& [heads, latent, query_latent, own, rope, value, epsilon, traits, temperature] = shape;
   const Queries queries = add_queries(graph, tensors, shape, block, h);
   const Latent stored = add_latent(graph, tensors, shape, block, h);
+  const auto joined = [&](ValueId own_columns) {
+    const ValueId all = graph.join_heads(own_columns, heads, queries.rotated, heads);
+    return temperature ? graph.temperature(all, *temperature) : all;
+  };
   const std::string both = block + "attn_kv_b.weight";
   if (tensors.has(both)) {
     const WeightId matrix = tensors.matrix(both, heads * (own + value), latent);
@@ -108,7 +112,7 @@ ValueId add_latent_attention(Graph& graph, ModelTensors& tensors, const LatentAt
     const ValueId all = graph.matmul(stored.latent, matrix);
     const ValueId own_keys = graph.slice_heads(all, heads, 0, own);
     const ValueId values = graph.slice_heads(all, heads, own, value);
-    return graph.attention(layer, graph.join_heads(queries.own, heads, queries.rotated, heads),
+    return graph.attention(layer, joined(queries.own),
                            graph.join_heads(own_keys, heads, stored.rotated, 1), values, heads,
                            heads, traits);
   }
@@ -119,8 +123,8 @@ ValueId add_latent_attention(Graph& graph, ModelTensors& tensors, const LatentAt
   if (tensors.failed()) return h;
   const ValueId absorbed = graph.head_matmul(queries.own, key_matrix, heads);
   const ValueId attended = graph.latent_attention(
-      layer, graph.join_heads(absorbed, heads, queries.rotated, heads),
-      graph.join_heads(stored.latent, 1, stored.rotated, 1), heads, 1, latent, traits);
+      layer, joined(absorbed), graph.join_heads(stored.latent, 1, stored.rotated, 1), heads, 1,
+      latent, traits);
   return graph.head_matmul(attended, value_matrix, heads);
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "engine/base/result.h"
@@ -24,9 +25,11 @@ struct LatentAttention {
   size_t value_dimension = 0;  // of a head
   float epsilon = 0;
   AttentionTraits traits = {};
+  std::optional<Temperature> temperature = std::nullopt;  // of queries
 };
 
-// All but the epsilon and the traits. Fails with kInvalidInput that names the key and its value.
+// All but the epsilon, the traits and the temperature. Fails with kInvalidInput that names the key
+// and its value.
 Result<LatentAttention> read_latent_attention(ModelKeys& keys, const std::string& architecture,
                                               size_t heads);
 
