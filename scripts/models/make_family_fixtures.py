@@ -277,6 +277,11 @@ OLD_LITE_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 2,
                  "expert_weights_scale": 1.0}
 LITE_KEYS = {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX, "expert_group_count": 1,
              "expert_group_used_count": 1}
+# transformers takes the rotary dimensions for a part of this head.
+MISTRAL4_OPTIONS = {"n_shared_experts": 1, "routed_scaling_factor": 1.0, "n_group": 1,
+                    "topk_group": 1, "head_dim": 48}
+MISTRAL4_KEYS = {"expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True,
+                 "expert_group_count": 1, "expert_group_used_count": 1}
 GLM_OPTIONS = {"attention_bias": True, "first_k_dense_replace": 1, "n_shared_experts": 1,
                "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 0}
 GLM_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0,
@@ -595,6 +600,13 @@ FAMILIES = (
                                  "llama_4_scaling_beta": 0.5},
            last_keys=HEAD_LENGTHS | BOUNDS_KEYS | {
                "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.5}),
+    # The converter does not write this one's temperature, though llama.cpp would read it.
+    Family("mistral4", "mistral4", "Mistral4ForCausalLM",
+           MISTRAL4_OPTIONS | {"first_k_dense_replace": 0},
+           MISTRAL4_KEYS | {"leading_dense_block_count": 0}, epsilon=1e-6, heads=4, is_tied=False,
+           rope=YARN | V3_YARN | {"llama_4_scaling_beta": 0.0}, latent=Latent(query_rank=32),
+           experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5,
+           fused=("ffn_gate_up_exps",)),
 )
 
 
