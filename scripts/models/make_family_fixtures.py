@@ -16,8 +16,9 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
 biases and the rotary pairs that the row says; nor for the first deepseek and bailingmoe, which
 compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; nor
-for minicpm, which computes what its Granite does; for maincoder and orion it is Llama with what is
-below. For these llama.cpp's logits are the proof that this is so.
+for minicpm, which computes what its Granite does; nor for Mistral Large 3 (deepseek2-temperature),
+which computes what its Mistral 4 does; for maincoder and orion it is Llama with what is below. For
+these llama.cpp's logits are the proof that this is so.
 `difference` is the largest between the two, in units of the logits' spread. `same_as` names the
 file with the same weights in other tensors; what has it and no "llama_cpp" is a form that llama.cpp
 does not read in this architecture. The weights are rounded to the file's format first; transformers
@@ -607,6 +608,17 @@ FAMILIES = (
            rope=YARN | V3_YARN | {"llama_4_scaling_beta": 0.0}, latent=Latent(query_rank=32),
            experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5,
            fused=("ffn_gate_up_exps",)),
+    # Mistral Large 3. Tokens of the longer sequence have four temperatures.
+    Family("deepseek2-temperature", "deepseek2", "Mistral4ForCausalLM",
+           MISTRAL4_OPTIONS | {"first_k_dense_replace": 1},
+           MISTRAL4_KEYS | {"leading_dense_block_count": 1,
+                            "expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX},
+           epsilon=1e-6, heads=4, is_tied=False,
+           rope=YARN | V3_YARN | {"factor": 16.0, "original_max_position_embeddings": 32,
+                                  "llama_4_scaling_beta": 0.5},
+           latent=Latent(query_rank=32), experts=4, chosen=2, expert_feed_forward=20,
+           layer_gain=0.5,
+           last_keys={"attention.temperature_scale": 0.5, "attention.temperature_length": 32}),
 )
 
 
