@@ -16,8 +16,9 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
 exaone 3, baichuan, pangu-embedded: their published code computes what its Llama does, with the
 biases and the rotary pairs that the row says; nor for the first deepseek and bailingmoe, which
 compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; nor
-for minicpm, which computes what its Granite does; for maincoder and orion it is Llama with what is
-below. For these llama.cpp's logits are the proof that this is so.
+for minicpm, which computes what its Granite does; nor for Mistral Large 3 (deepseek2-temperature),
+which computes what its Mistral 4 does; for maincoder and orion it is Llama with what is below. For
+these llama.cpp's logits are the proof that this is so.
 `difference` is the largest between the two, in units of the logits' spread. `same_as` names the
 file with the same weights in other tensors; what has it and no "llama_cpp" is a form that llama.cpp
 does not read in this architecture. The weights are rounded to the file's format first; transformers
@@ -277,6 +278,11 @@ OLD_LITE_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 2,
                  "expert_weights_scale": 1.0}
 LITE_KEYS = {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX, "expert_group_count": 1,
              "expert_group_used_count": 1}
+# transformers takes the rotary dimensions for a part of this head.
+MISTRAL4_OPTIONS = {"n_shared_experts": 1, "routed_scaling_factor": 1.0, "n_group": 1,
+                    "topk_group": 1, "head_dim": 48}
+MISTRAL4_KEYS = {"expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True,
+                 "expert_group_count": 1, "expert_group_used_count": 1}
 GLM_OPTIONS = {"attention_bias": True, "first_k_dense_replace": 1, "n_shared_experts": 1,
                "n_group": 1, "topk_group": 1, "num_nextn_predict_layers": 0}
 GLM_KEYS = {"leading_dense_block_count": 1, "expert_shared_count": 1, "expert_weights_scale": 1.0,
@@ -595,6 +601,24 @@ FAMILIES = (
                                  "llama_4_scaling_beta": 0.5},
            last_keys=HEAD_LENGTHS | BOUNDS_KEYS | {
                "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.5}),
+    # The converter does not write this one's temperature, though llama.cpp would read it.
+    Family("mistral4", "mistral4", "Mistral4ForCausalLM",
+           MISTRAL4_OPTIONS | {"first_k_dense_replace": 0},
+           MISTRAL4_KEYS | {"leading_dense_block_count": 0}, epsilon=1e-6, heads=4, is_tied=False,
+           rope=YARN | V3_YARN | {"llama_4_scaling_beta": 0.0}, latent=Latent(query_rank=32),
+           experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5,
+           fused=("ffn_gate_up_exps",)),
+    # Mistral Large 3. Tokens of the longer sequence have four temperatures.
+    Family("deepseek2-temperature", "deepseek2", "Mistral4ForCausalLM",
+           MISTRAL4_OPTIONS | {"first_k_dense_replace": 1},
+           MISTRAL4_KEYS | {"leading_dense_block_count": 1,
+                            "expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX},
+           epsilon=1e-6, heads=4, is_tied=False,
+           rope=YARN | V3_YARN | {"factor": 16.0, "original_max_position_embeddings": 32,
+                                  "llama_4_scaling_beta": 0.5},
+           latent=Latent(query_rank=32), experts=4, chosen=2, expert_feed_forward=20,
+           layer_gain=0.5,
+           last_keys={"attention.temperature_scale": 0.5, "attention.temperature_length": 32}),
 )
 
 
