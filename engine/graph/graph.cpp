@@ -253,7 +253,10 @@ ValueId Graph::select_rows(ValueId x) {
 
 ValueId Graph::route(ValueId scores, size_t chosen_count, const Gating& gating, WeightId bias) {
   const size_t experts = columns(scores);
-  const auto& [function, is_normalized, scale, groups, chosen_groups] = gating;
+  const size_t groups = gating.group_count;
+  const size_t chosen_groups = gating.chosen_groups;
+  CHECK(gating.group_values == 1 || gating.group_values == 2, "groups by {} values",
+        gating.group_values);
   CHECK(experts <= kMostExperts, "{} experts, at most {} are known", experts, kMostExperts);
   CHECK(groups > 0 && chosen_groups > 0 && chosen_groups <= groups && experts % groups == 0,
         "{} of {} groups of {} experts", chosen_groups, groups, experts);

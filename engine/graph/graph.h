@@ -93,9 +93,10 @@ struct Gating {
   bool is_normalized = false;
   float scale = 1;  // in the end multiplies the weights
   // Experts in groups of one size: a token goes only to experts of those `chosen_groups` groups in
-  // which the two largest values have the largest sum. 1: they are not grouped.
+  // which the `group_values` largest values have the largest sum. 1: they are not grouped.
   size_t group_count = 1;
   size_t chosen_groups = 1;
+  size_t group_values = 2;  // 1 or 2
 
   friend bool operator==(const Gating&, const Gating&) = default;
 };

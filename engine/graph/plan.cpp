@@ -182,11 +182,12 @@ std::string text(const MatmulStep& step) {
 
 // The softmax of the chosen goes without saying.
 std::string text(const Gating& gating) {
-  return gating == Gating() ? ""
-                            : fmt::format(" by {}{} times {}, {} of {} groups",
-                                          name(kGatingNames, gating.function),
-                                          gating.is_normalized ? " normalized" : "", gating.scale,
-                                          gating.chosen_groups, gating.group_count);
+  return gating == Gating()
+             ? ""
+             : fmt::format(" by {}{} times {}, {} of {} groups by {}",
+                           name(kGatingNames, gating.function),
+                           gating.is_normalized ? " normalized" : "", gating.scale,
+                           gating.chosen_groups, gating.group_count, gating.group_values);
 }
 
 std::string text(const RouteStep& step) {

@@ -113,6 +113,8 @@ inline constexpr size_t kAttentionChunkTokens = 256;
 // The most rows of attention in bf16: queries of one KV head that share what its keys and values
 // are packed to, which stays in the second cache beside them and their outputs.
 inline constexpr size_t kBf16AttentionRows = 512;
+// The most elements of their queries, and of their outputs: wide heads have fewer rows.
+inline constexpr size_t kBf16AttentionElements = 2 * kMaxQueryGroup * kMaxHeadDimension;
 
 // The constants of attention in bf16: 1 / ln 2, ln 2, and a polynomial that is 2^r for r in [0, 1]
 // within 8.6e-5 of it, with 1 for 0. Adding `rounding` leaves a sum 7 bits behind the point.

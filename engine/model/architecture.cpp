@@ -51,6 +51,7 @@ constexpr std::array kArchitectures = {
     Architecture{"minicpm", build_minicpm},
     Architecture{"minimax-m2", build_minimax_m2},
     Architecture{"mistral3", build_mistral3},
+    Architecture{"mistral4", build_mistral4},
     Architecture{"nemotron", build_nemotron},
     Architecture{"olmo2", build_olmo2},
     Architecture{"olmoe", build_olmoe},

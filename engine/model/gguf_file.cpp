@@ -266,6 +266,11 @@ Result<std::optional<std::vector<bool>>> GgufFile::booleans(std::string_view key
   if (entry == metadata_.end()) return std::nullopt;
   if (const auto* array = std::get_if<GgufArray>(&entry->second)) {
     if (const auto* truths = std::get_if<std::vector<bool>>(array)) return *truths;
+    const auto numbers = converted_numbers<int64_t>(*array);
+    const bool are_truths = numbers && std::ranges::all_of(*numbers, [](int64_t each) {
+                              return each == 0 || each == 1;
+                            });
+    if (are_truths) return std::vector<bool>(numbers->begin(), numbers->end());
   }
   return wrong_kind(*this, key, entry->second, "an array of true or false");
 }

@@ -65,6 +65,7 @@ Result<Model> build_maincoder(const ModelSource& source);
 Result<Model> build_minicpm(const ModelSource& source);
 Result<Model> build_minimax_m2(const ModelSource& source);
 Result<Model> build_mistral3(const ModelSource& source);
+Result<Model> build_mistral4(const ModelSource& source);
 Result<Model> build_nemotron(const ModelSource& source);
 Result<Model> build_olmo2(const ModelSource& source);
 Result<Model> build_olmoe(const ModelSource& source);

@@ -73,12 +73,12 @@ Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, bool 
   if (auto held = check_gpu_formats(graph); !held) return held;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
-    if (node.head_dimension % kHeadUnit == 0 && node.head_dimension <= kGpuMaxHeadDimension)
-      continue;
+    const size_t dimension = node.head_dimension;
+    if (dimension % kHeadUnit == 0 && dimension <= kGpuMaxHeadDimension) continue;
     return invalid_input(
         "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: use "
         "--devices cpu",
-        node.head_dimension, kHeadUnit, kGpuMaxHeadDimension);
+        dimension, kHeadUnit, kGpuMaxHeadDimension);
   }
   if (const auto gap = find_gpu_gap(graph, without)) {
     return invalid_input("GPUs have no kernel for this plan's {}: use --devices cpu", *gap);

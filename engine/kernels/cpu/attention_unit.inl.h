@@ -20,8 +20,7 @@
 namespace lockstep {
 namespace {
 
-// The elements of a block's queries and outputs: with more dimensions than 128 it has fewer rows.
-inline constexpr size_t kUnitBlockElements = kBf16AttentionRows * 128;
+inline constexpr size_t kUnitBlockElements = kBf16AttentionElements;
 inline constexpr size_t kUnitGroupRows = 2 * kProductSide;
 // A line more than a chunk, so that the rows of a tile lie in different sets of the cache.
 inline constexpr size_t kUnitScoreStride = kAttentionChunkTokens + 16;

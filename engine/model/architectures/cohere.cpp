@@ -13,11 +13,12 @@ Result<Model> build_command_r(const ModelSource& source) {
 }
 
 Result<Model> build_cohere2(const ModelSource& source) {
-  return build_decoder(source, {.norm = NormKind::kLayer,
-                                .norms = {.feed_forward = ""},
-                                .residual = ResidualForm::kParallel,
-                                .window = {.period = 4, .rotates_alone = true},
-                                .logit_scale = LogitScale::kMultiplies});
+  return build_decoder(
+      source, {.norm = NormKind::kLayer,
+               .norms = {.feed_forward = ""},
+               .residual = ResidualForm::kParallel,
+               .window = {.period = 4, .presence = Presence::kRequired, .rotates_alone = true},
+               .logit_scale = LogitScale::kMultiplies});
 }
 
 }  // namespace lockstep

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <optional>
 #include <string>
 #include <utility>
@@ -55,8 +56,7 @@ class DecoderBuilder {
 ValueId DecoderBuilder::norm(const std::string& name, ValueId x) {
   const size_t columns = graph_.columns(x);
   const bool is_rms = traits_.norm == NormKind::kRms;
-  const WeightId weight = tensors_.vector(name + ".weight", columns,
-                                          is_rms ? Presence::kRequired : Presence::kOptional);
+  const WeightId weight = tensors_.vector(name + ".weight", columns, Presence::kRequired);
   const WeightId bias =
       is_rms ? kNone : tensors_.vector(name + ".bias", columns, Presence::kOptional);
   if (tensors_.failed()) return x;
@@ -210,6 +210,10 @@ Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits
   auto usual = read_rope(source.file, architecture, rope_shape);
   if (!usual) return std::unexpected(usual.error());
   shape.score_factor *= static_cast<float>(usual->score_factor);
+  if (!std::isfinite(shape.score_factor)) {
+    return invalid_input("{}.rope.scaling.* make scores {} times as large; it must be finite",
+                         architecture, usual->score_factor);
+  }
   RotaryTables tables;
   tables.usual = graph.add_rotary(std::move(usual->rotary));
   tables.windowed = tables.usual;

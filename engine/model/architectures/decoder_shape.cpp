@@ -76,7 +76,9 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
 void read_window(ModelKeys& keys, const WindowTraits& traits, DecoderShape& shape) {
   shape.windowed.assign(shape.sizes.layers, true);
   if (traits.period == 0) return;
-  shape.window = keys.count_or_none("attention.sliding_window", kMostContext);
+  shape.window = traits.presence == Presence::kRequired
+                     ? keys.count("attention.sliding_window", {}, kMostContext)
+                     : keys.count_or_none("attention.sliding_window", kMostContext);
   if (shape.window == 0) shape.window = traits.tokens;
   if (traits.period == 1 || shape.window == 0) return;
   shape.windowed =

@@ -38,7 +38,8 @@ struct WindowTraits {
   // attention.sliding_window holds for some layers: of so many the last one sees everything, or as
   // attention.sliding_window_pattern says. 0: for none; 1: for all.
   size_t period = 0;
-  size_t tokens = 0;  // without the key attention.sliding_window; 0: then there is no window
+  size_t tokens = 0;  // without the key attention.sliding_window; 0: then there is no window ...
+  Presence presence = Presence::kOptional;  // ... or the key must be there
   // The base of these layers' rotary positions without rope.freq_base_swa; none: others' base.
   std::optional<double> rope_base = std::nullopt;
   bool is_scaled = true;       // their positions are scaled as others' are

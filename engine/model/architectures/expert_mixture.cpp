@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -25,8 +26,9 @@ Result<Gating> read_gating(ModelKeys& keys, const std::string& architecture,
   Gating gating{.function = traits.gating};
   const double function = keys.any_number("expert_gating_func").value_or(0);
   if (function != 0) {
-    const auto number = static_cast<size_t>(std::clamp(function, 0.0, 255.0));
-    if (number == 0 || number > kGatings.size() || static_cast<double>(number) != function) {
+    const bool is_small = function >= 1 && function <= static_cast<double>(kGatings.size());
+    const auto number = is_small ? static_cast<size_t>(function) : 0;
+    if (static_cast<double>(number) != function) {
       return invalid_input(
           "{}.expert_gating_func is {}; known are 1 (softmax), 2 (sigmoid), 3 (softmax of the "
           "chosen) and 4 (square root of softplus)",
@@ -40,6 +42,10 @@ Result<Gating> read_gating(ModelKeys& keys, const std::string& architecture,
   gating.chosen_groups =
       std::max<size_t>(1, keys.count_or_none("expert_group_used_count", gating.group_count));
   if (gating.group_count == 1) gating.chosen_groups = 1;
+  if (!std::isfinite(gating.scale)) {
+    return invalid_input("{}.expert_weights_scale is {}; it must be finite", architecture,
+                         gating.scale);
+  }
   if (experts % gating.group_count != 0) {
     return invalid_input("{}.expert_group_count is {} and expert_count {}: groups are of one size",
                          architecture, gating.group_count, experts);
@@ -47,8 +53,11 @@ Result<Gating> read_gating(ModelKeys& keys, const std::string& architecture,
   return gating;
 }
 
-// The weights of both add up to 1 and are the same: this one needs no sum over all experts.
-Gating simplified(Gating gating) {
+// Without biases of the choice a group is ranked by its best expert (DeepSeek-V2), with them by its
+// two best (V3). Softmax of the chosen experts gives the weights of the normalized softmax of all,
+// and needs no sum over all.
+Gating without_bias(Gating gating) {
+  gating.group_values = 1;
   const bool is_softmax = gating.function == GatingFunction::kSoftmax && gating.is_normalized;
   if (is_softmax && gating.group_count == 1) gating.function = GatingFunction::kChosenSoftmax;
   if (gating.function == GatingFunction::kChosenSoftmax) gating.is_normalized = false;
@@ -136,7 +145,7 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   std::vector<WeightId> down_biases = tensors.expert_biases(block + "ffn_down", experts, columns);
   if (tensors.failed()) return h;
 
-  const Gating gating = bias == kNone ? simplified(mixture.gating) : mixture.gating;
+  const Gating gating = bias == kNone ? without_bias(mixture.gating) : mixture.gating;
   const ValueId scores = graph.matmul(h, router.weight, router.bias);
   const ValueId routing = graph.route(scores, mixture.chosen, gating, bias);
   const ValueId gated =

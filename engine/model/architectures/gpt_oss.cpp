@@ -13,7 +13,7 @@ Result<Model> build_gpt_oss(const ModelSource& source) {
                .attention_biases = Presence::kRequired,
                .output_bias = Presence::kRequired,
                .has_sinks = true,
-               .window = {.period = 2},
+               .window = {.period = 2, .presence = Presence::kRequired},
                .experts = Presence::kRequired,
                .mixture = {.gating = GatingFunction::kChosenSoftmax, .activation = activation}});
 }

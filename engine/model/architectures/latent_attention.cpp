@@ -98,12 +98,16 @@ Result<LatentAttention> read_latent_attention(ModelKeys& keys, const std::string
 
 ValueId add_latent_attention(Graph& graph, ModelTensors& tensors, const LatentAttention& shape,
                              const std::string& block, size_t layer, ValueId h) {
-  const auto& [heads, latent, query_latent, own, rope, value, epsilon, traits, temperature] = shape;
+  const size_t heads = shape.heads;
+  const size_t latent = shape.latent;
+  const size_t own = shape.own_dimension;
+  const size_t value = shape.value_dimension;
+  const AttentionTraits& traits = shape.traits;
   const Queries queries = add_queries(graph, tensors, shape, block, h);
   const Latent stored = add_latent(graph, tensors, shape, block, h);
   const auto joined = [&](ValueId own_columns) {
     const ValueId all = graph.join_heads(own_columns, heads, queries.rotated, heads);
-    return temperature ? graph.temperature(all, *temperature) : all;
+    return shape.temperature ? graph.temperature(all, *shape.temperature) : all;
   };
   const std::string both = block + "attn_kv_b.weight";
   if (tensors.has(both)) {

@@ -45,14 +45,14 @@ Result<Scaling> read_scaling(const GgufFile& file, const std::string& architectu
       shape.fallback_key.empty() ? shape.base : keys.number(shape.fallback_key, shape.base);
   scaling.base = keys.number(shape.base_key, fallback);
   // Hunyuan's, where a file leaves it to the reader: a larger base for longer contexts.
-  const double alpha = keys.factor("rope.scaling.alpha", 1);
+  const double alpha = shape.is_scaled ? keys.factor("rope.scaling.alpha", 1) : 1;
   const auto turned = static_cast<double>(scaling.dimensions);
   if (alpha != 1 && turned > 2) scaling.base *= std::pow(alpha, turned / (turned - 2));
   const double old_factor = keys.factor("rope.scale_linear", 1.0);
   scaling.factor = keys.factor("rope.scaling.factor", old_factor);
   scaling.original_context =
       keys.count("rope.scaling.original_context_length", shape.trained_context, kMostContext);
-  scaling.attention_factor = keys.any_number("rope.scaling.attn_factor");
+  if (shape.is_scaled) scaling.attention_factor = keys.any_number("rope.scaling.attn_factor");
   scaling.yarn_magnitude = keys.any_number("rope.scaling.yarn_attn_factor");
   scaling.yarn_extrapolation = keys.any_number("rope.scaling.yarn_ext_factor").value_or(1);
   scaling.yarn_log_multiplier = keys.any_number("rope.scaling.yarn_log_multiplier").value_or(0);
@@ -65,6 +65,10 @@ Result<Scaling> read_scaling(const GgufFile& file, const std::string& architectu
                          architecture, in_quotes(scaling.type));
   }
   if (scaling.type == "none" || scaling.type == "longrope") scaling.factor = 1;
+  if (!std::isfinite(scaling.base)) {
+    return invalid_input("{}.rope.scaling.alpha is {}: no rotary frequencies can be made of it",
+                         architecture, alpha);
+  }
   if (scaling.dimensions > shape.head_dimension || scaling.dimensions % 2 != 0) {
     return invalid_input("{}.rope.dimension_count is {}; it must be even and at most {}",
                          architecture, scaling.dimensions, shape.head_dimension);

@@ -74,8 +74,7 @@ class Queries {
   const float* rows() const { return rows_; }
 
  private:
-  // The size of kBf16AttentionRows of 128 dimensions.
-  static constexpr size_t kFloats = 2 * kMaxQueryGroup * kMaxHeadDimension;
+  static constexpr size_t kFloats = kBf16AttentionElements;
   alignas(64) float rows_[kFloats];
 };
 

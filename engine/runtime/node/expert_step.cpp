@@ -94,8 +94,9 @@ void close_groups(const Gating& gating, size_t expert_count, double* values) {
   for (size_t group = 0; group < gating.group_count; ++group) {
     const double* const own = values + group * size;
     uint32_t largest[2];
-    find_largest(own, size, largest, std::min<size_t>(size, 2));
-    sums[group] = own[largest[0]] + (size > 1 ? own[largest[1]] : 0);
+    const size_t summed = std::min(size, gating.group_values);
+    find_largest(own, size, largest, summed);
+    sums[group] = own[largest[0]] + (summed > 1 ? own[largest[1]] : 0);
   }
   find_largest(sums, gating.group_count, best, gating.chosen_groups);
   std::sort(best, best + gating.chosen_groups);

@@ -147,6 +147,33 @@ TEST_F(ArchitectureTest, a_mixture_is_routed_and_weighed_as_its_keys_say) {
               HasSubstr("tensor \"blk.0.ffn_up_shexp.weight\" has no place"));
 }
 
+// DeepSeek-V2's by their best expert, V3's by their two best.
+TEST_F(ArchitectureTest, groups_of_experts_are_ranked_by_two_values_where_there_are_biases) {
+  for (const bool has_biases : {false, true}) {
+    GgufWriter file = tiny_mixture("llama");
+    file.add("llama.expert_group_count", uint32_t{5});
+    file.add("llama.expert_group_used_count", uint32_t{3});
+    if (has_biases) file.add_tensor("blk.0.exp_probs_b.bias", Format::kF32, {5});
+    const auto model = build(file);
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    const auto route =
+        std::ranges::find(model->graph.nodes(), Operation::kRoute, &GraphNode::operation);
+    EXPECT_EQ(route->gating.group_values, has_biases ? 2U : 1U);
+    EXPECT_EQ(route->gating.chosen_groups, 3U);
+  }
+}
+
+TEST_F(ArchitectureTest, a_layer_norm_without_its_weight_is_refused) {
+  GgufWriter file;
+  file.add("general.architecture", std::string("orion"));
+  file.add("orion.block_count", uint32_t{1}).add("orion.embedding_length", uint32_t{64});
+  file.add("orion.feed_forward_length", uint32_t{40}).add("orion.context_length", uint32_t{128});
+  file.add("orion.attention.head_count", uint32_t{4});
+  file.add("orion.attention.layer_norm_epsilon", 1e-5F);
+  file.add_tensor("token_embd.weight", Format::kF32, {64, 10});
+  EXPECT_EQ(error_of(file), "tensor blk.0.attn_norm.weight is missing");
+}
+
 TEST_F(ArchitectureTest, latents_are_whole_blocks_within_the_widest_head) {
   const auto error = [&](uint32_t latent, uint32_t rope, uint32_t key, uint32_t value) {
     GgufWriter file;

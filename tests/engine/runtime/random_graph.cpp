@@ -284,6 +284,7 @@ class GraphMaker {
     if (pick(2) == 0) {
       gating.group_count = pick(2) == 0 ? 2 : 3;
       gating.chosen_groups = gating.group_count - 1;
+      gating.group_values = 1 + pick_of_latents(2);
     }
     return graph_.route(scores, 1 + pick(3), gating, vector("choice", kExperts));
   }

@@ -43,7 +43,7 @@ void close_groups(const Gating& gating, std::vector<double>& values) {
   for (size_t group = 0; group < gating.group_count; ++group) {
     const auto own = std::span(values).subspan(group * size, size);
     double& sum = sums.emplace_back(0);
-    for (const size_t place : largest(own, 2)) sum += own[place];
+    for (const size_t place : largest(own, gating.group_values)) sum += own[place];
   }
   const std::vector<size_t> open = largest(sums, gating.chosen_groups);
   for (size_t expert = 0; expert < values.size(); ++expert) {
