@@ -3,7 +3,6 @@
 #include <numeric>
 
 #include "engine/graph/operations.h"
-#include "engine/graph/plan.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {

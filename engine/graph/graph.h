@@ -128,7 +128,10 @@ struct Temperature {
   friend bool operator==(const Temperature&, const Temperature&) = default;
 };
 
-inline constexpr size_t kHeadBlock = 32;  // kHeadMatmul
+// The columns that norms sum at a time, chunk after chunk; and kHeadMatmul's heads are whole
+// blocks.
+inline constexpr size_t kChunkColumns = 32;
+inline constexpr size_t kHeadBlock = 32;
 
 struct GraphNode {
   Operation operation = Operation::kEmbed;

@@ -94,8 +94,6 @@ struct FormsOutput {
   friend bool operator==(const FormsOutput&, const FormsOutput&) = default;
 };
 
-inline constexpr size_t kChunkColumns = 32;
-
 // Sums of the squares of a residual's chunks of 32 columns, [token][chunk].
 struct ChunkSums {
   ArenaOffset<float> sums = {};

@@ -57,7 +57,7 @@ Result<Gating> read_gating(ModelKeys& keys, const std::string& architecture,
 // two best (V3). Softmax of the chosen experts gives the weights of the normalized softmax of all,
 // and needs no sum over all.
 Gating without_bias(Gating gating) {
-  gating.group_values = 1;
+  if (gating.group_count > 1) gating.group_values = 1;
   const bool is_softmax = gating.function == GatingFunction::kSoftmax && gating.is_normalized;
   if (is_softmax && gating.group_count == 1) gating.function = GatingFunction::kChosenSoftmax;
   if (gating.function == GatingFunction::kChosenSoftmax) gating.is_normalized = false;
