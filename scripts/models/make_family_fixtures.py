@@ -507,10 +507,20 @@ FAMILIES = (
                "attention.sliding_window": 20, "rope.scaling.type": "linear",
                "rope.scaling.factor": 8.0, "rope.freq_base_swa": 20000.0}),
     # The published model has "truncate": false in its YaRN, which no key says: llama.cpp rounds the
-    # bounds of the ramp to whole dimensions here as well. Half of the experts' values are clamped.
+    # bounds of the ramp to whole dimensions here as well. With this base they are the first and the
+    # last dimension, rounded or not. Half of the experts' values are clamped.
     Family("gpt-oss", "gpt-oss", "GptOssForCausalLM",
+           {"sliding_window": 20}, hidden=32, feed_forward=20, is_tied=False, rope_base=6.0,
+           rope=YARN | BOUNDS | {"factor": 8.0, "truncate": False,
+                                 "original_max_position_embeddings": 200},
+           experts=4, chosen=2, has_gate=False, layout=gpt_oss_layout,
+           gains={"experts.gate_up_proj": 12.0},
+           names={"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},
+           last_keys=UNSAID | HEAD_LENGTHS | {"attention.sliding_window": 20} | BOUNDS_KEYS),
+    # With bounds within a head, as the published model has them.
+    Family("gpt-oss-yarn", "gpt-oss", "GptOssForCausalLM",
            {"sliding_window": 20}, hidden=32, feed_forward=20, is_tied=False, rope_base=150000.0,
-           rope=YARN | BOUNDS | {"factor": 8.0, "truncate": True},
+           rope=YARN | BOUNDS | {"factor": 8.0, "truncate": False}, has_llama_logits=False,
            experts=4, chosen=2, has_gate=False, layout=gpt_oss_layout,
            gains={"experts.gate_up_proj": 12.0},
            names={"post_attention_layernorm": "post_attention_norm", "mlp.router": "ffn_gate_inp"},

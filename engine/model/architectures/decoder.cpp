@@ -206,7 +206,8 @@ Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits
                                                : shape.sizes.head_dimension,
       .trained_context = shape.context,
       .context_tokens = source.context_tokens != 0 ? source.context_tokens : shape.context,
-      .multiplies_scores = traits.has_latent_attention};
+      .multiplies_scores = traits.has_latent_attention,
+      .rounds_ramp = traits.rounds_yarn_ramp};
   auto usual = read_rope(source.file, architecture, rope_shape);
   if (!usual) return std::unexpected(usual.error());
   shape.score_factor *= static_cast<float>(usual->score_factor);

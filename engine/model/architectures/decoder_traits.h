@@ -86,6 +86,7 @@ struct DecoderTraits {
   // embedding_scale, residual_scale and attention.scale multiply, where the file has them.
   bool has_scales = false;
   LogitScale logit_scale = LogitScale::kIgnored;
+  bool rounds_yarn_ramp = true;  // RopeShape's
   bool has_temperature = false;  // of queries, by attention.temperature_scale
   ActivationFunction activation = ActivationFunction::kSilu;
   bool is_gated = true;  // the feed-forward

@@ -1,5 +1,5 @@
 // gpt-oss: biases everywhere, a sink for each query head, a window in every second layer, experts
-// with a clipped SwiGLU.
+// with a clipped SwiGLU. Its YaRN mixes from and to fractions of a dimension, which no key says.
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/model.h"
 
@@ -14,6 +14,7 @@ Result<Model> build_gpt_oss(const ModelSource& source) {
                .output_bias = Presence::kRequired,
                .has_sinks = true,
                .window = {.period = 2, .presence = Presence::kRequired},
+               .rounds_yarn_ramp = false,
                .experts = Presence::kRequired,
                .mixture = {.gating = GatingFunction::kChosenSoftmax, .activation = activation}});
 }

@@ -121,10 +121,12 @@ double pair_of_turns(const Scaling& scaling, double turns) {
 }
 
 // By pair: 1 where the frequency is kept, 0 where it is divided by the factor.
-std::vector<double> yarn_mixture(const Scaling& scaling) {
+std::vector<double> yarn_mixture(const Scaling& scaling, bool rounds_ramp) {
   const auto last = static_cast<double>(scaling.dimensions - 1);
-  const double low = std::max(0.0, std::floor(pair_of_turns(scaling, scaling.beta_fast)));
-  const double high = std::min(last, std::ceil(pair_of_turns(scaling, scaling.beta_slow)));
+  const double begin = pair_of_turns(scaling, scaling.beta_fast);
+  const double end = pair_of_turns(scaling, scaling.beta_slow);
+  const double low = std::max(0.0, rounds_ramp ? std::floor(begin) : begin);
+  const double high = std::min(last, rounds_ramp ? std::ceil(end) : end);
   const double width = std::max(0.001, high - low);
   std::vector<double> kept;
   for (size_t pair = 0; pair < scaling.dimensions / 2; ++pair) {
@@ -174,7 +176,7 @@ Result<Rope> read_rope(const GgufFile& file, const std::string& architecture,
   rope.rotary.pairs = shape.pairs;
   const bool is_yarn = scaling->type == "yarn";
   const std::vector<double> kept =
-      is_yarn ? yarn_mixture(*scaling) : std::vector<double>(count, 0.0);
+      is_yarn ? yarn_mixture(*scaling, shape.rounds_ramp) : std::vector<double>(count, 0.0);
   for (size_t pair = 0; pair < count; ++pair) {
     const double exponent =
         -2.0 * static_cast<double>(pair) / static_cast<double>(scaling->dimensions);

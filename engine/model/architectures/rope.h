@@ -22,6 +22,7 @@ struct RopeShape {
   std::string_view fallback_key = {};
   double base = 10000;
   bool multiplies_scores = false;  // rope.scaling.yarn_log_multiplier
+  bool rounds_ramp = true;         // YaRN's mixture begins and ends at whole dimensions
   bool is_scaled = true;           // as the keys rope.scaling.* and the tensors of factors say
 };
 
