@@ -211,7 +211,7 @@ class GraphMaker {
   // Multi-head latent attention: keys and values of a latent that all heads share. In the cache the
   // latent stands itself, or what each head makes of it.
   ValueId attend_latents(ValueId h, size_t layer) {
-    const size_t heads = std::array{4, 6, 5}[pick_of_latents(3)];
+    const size_t heads = std::array<size_t, 3>{4, 6, 5}[pick_of_latents(3)];
     const size_t own = 32 * (1 + pick_of_latents(2));
     const size_t rope = dimension_;
     const size_t latent = has_large_blocks_ ? 256 : 32 * (1 + pick_of_latents(3));
