@@ -41,8 +41,9 @@ void expect_what_transformers_computes(const std::string& folder) {
   ASSERT_FALSE(models.empty());
   for (const auto& model : models) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    // One fixture has 64 layers, in which a rounding grows.
-    const double most = model.at("name") == "exaone4-window" ? 1e-2 : 3e-4;
+    // One fixture has 64 layers, in which a rounding grows, one pairs that all turn fast.
+    const std::string name = model.at("name");
+    const double most = name == "exaone4-window" ? 1e-2 : name == "gpt-oss" ? 1e-3 : 3e-4;
     for (const auto& sequence : model.at("sequences")) {
       const ReferenceModel reference(folder + model.at("file").get<std::string>(),
                                      sequence.at("tokens").get<std::vector<TokenId>>(),
