@@ -139,7 +139,7 @@ Result<void> Engine::Parts::lay_out() {
   const std::string unheeded = layout.rules().unheeded_text(options.arithmetic);
   if (!unheeded.empty()) spdlog::info(unheeded);
   info = describe_model(file, model, options, layout);
-  pooling = describe_embeddings(file, model.architecture, info);
+  pooling = describe_embeddings(file, model, info);
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, settings, machine, layout); !sized) {
     return std::unexpected(

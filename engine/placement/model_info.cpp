@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "engine/graph/fusion/groups.h"
 #include "engine/kernels/attention.h"
 #include "engine/text/utf8.h"
 
@@ -57,10 +58,8 @@ std::string_view most_common_format(const GgufFile& file) {
 
 // The columns of what the output matrix multiplies.
 size_t hidden_columns(const Graph& graph) {
-  for (const GraphNode& node : graph.nodes()) {
-    if (node.output == graph.logits()) return graph.columns(node.inputs.front());
-  }
-  return 0;
+  const auto product = logits_product(graph);
+  return product ? graph.columns(graph.nodes()[*product].inputs.front()) : 0;
 }
 
 }  // namespace
@@ -132,9 +131,13 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   return info;
 }
 
-Pooling describe_embeddings(const GgufFile& file, const std::string& architecture,
-                            ModelInfo& info) {
-  const auto read = read_pooling(file, architecture);
+Pooling describe_embeddings(const GgufFile& file, const Model& model, ModelInfo& info) {
+  if (!hidden_residual(model.graph)) {
+    info.embedding_refusal =
+        "its last norm is no RMS norm with weights, and hidden states are given of these alone";
+    return Pooling::kLast;
+  }
+  const auto read = read_pooling(file, model.architecture);
   if (!read) {
     info.embedding_refusal = read.error().message;
     return Pooling::kLast;

@@ -16,6 +16,6 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
                          const ModelLayout& layout);
 
 // How embeddings are pooled; writes it into `info`, or why there are none (it is kLast then).
-Pooling describe_embeddings(const GgufFile& file, const std::string& architecture, ModelInfo& info);
+Pooling describe_embeddings(const GgufFile& file, const Model& model, ModelInfo& info);
 
 }  // namespace lockstep
