@@ -9,7 +9,7 @@ import urllib.parse
 import gguf
 import numpy as np
 import pytest
-from conftest import wait_until
+from conftest import FIXTURES, wait_until
 from llama_reference import Llama
 
 TEXTS = ["Once upon a time", "there was a little girl", "who liked to play outside. " * 8, " "]
@@ -227,3 +227,19 @@ def test_the_log_has_a_line_of_it(start):
     line = json.loads(daemon.wait_for_line(r'.*"/v1/embeddings".*').group(0))
     assert line["status"] == 200 and line["finish"] == "stop"
     assert line["prompt_tokens"] == usage["prompt_tokens"] and line["generated_tokens"] == 0
+
+
+def test_a_model_with_layer_norms_gives_none(start):
+    model = FIXTURES / "families/starcoder2.gguf"
+    daemon = start("--served-model-name", "stories", model=model).wait_until_ready()
+    answer = ask(daemon, input=[5, 6, 7])
+    assert answer.status_code == 400
+    assert "last norm is no RMS norm" in answer.json()["error"]["message"]
+
+
+# Scales and caps stand behind the product whose input is the hidden state.
+@pytest.mark.parametrize("family", ["gemma2", "granite"])
+def test_scaled_logits_do_not_change_the_width(start, family):
+    model = FIXTURES / f"families/{family}.gguf"
+    daemon = start("--served-model-name", "stories", model=model).wait_until_ready()
+    assert len(ask(daemon, input=[5, 6, 7]).json()["data"][0]["embedding"]) == 32
