@@ -163,6 +163,10 @@ struct GraphNode {
 inline bool has_values_in_keys(const GraphNode& attention) {
   return attention.stored_by == kNone && attention.inputs.size() == 2;
 }
+// The dimensions of values that stand in its cache by themselves.
+inline size_t stored_value_dimension(const GraphNode& attention) {
+  return has_values_in_keys(attention) ? 0 : attention.value_dimension;
+}
 
 // The angle of pair i at position p is p * frequencies[i].
 struct Rotary {

@@ -26,8 +26,8 @@ LayersByWindow find_layers(const Graph& graph) {
   LayersByWindow classes;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention || node.stored_by != kNone) continue;
-    const size_t values = has_values_in_keys(node) ? 0 : node.value_dimension;
-    const size_t elements = node.kv_head_count * (node.head_dimension + values);
+    const size_t elements =
+        node.kv_head_count * (node.head_dimension + stored_value_dimension(node));
     classes[{node.attention.window, node.attention.section}].push_back({node.layer, elements});
   }
   for (auto& [window, layers] : classes) std::ranges::sort(layers, {}, &StoredLayer::layer);

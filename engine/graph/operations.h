@@ -21,7 +21,7 @@ enum class SplitRule : uint8_t {
   kHeads,       // at the heads at which an input is cut, each head by itself
 };
 
-// Whatever an operation reads beside its operands' rows: the time of a pass is mostly spent on it.
+// The data that an operation reads beside its operands' rows; it takes most of a pass's time.
 enum class Cost : uint8_t {
   kNothing,
   kTableRows,  // a table's row for each token

@@ -219,8 +219,7 @@ std::string text(const PrepareHeads& prepare) {
 // The traits that most models' attention lacks, where it has them.
 std::string traits_text(const AttendStep& step) {
   std::string all;
-  if (step.has_values_in_keys) all += fmt::format(" first {} of keys", step.value_dimension);
-  if (!step.has_values_in_keys && step.value_dimension != step.head_dimension) {
+  if (step.value_dimension != step.head_dimension) {
     all += fmt::format(" values of {}/{}", step.value_dimension, step.prepare.value_stride);
   }
   if (step.section != 0) all += fmt::format(" section {}", step.section);

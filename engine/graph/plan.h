@@ -341,10 +341,9 @@ struct AttendStep {
   size_t kv_head_count = 0;
   size_t group = 0;  // query heads of one KV head
   size_t group_offset = 0;
-  size_t head_dimension = 0;        // of queries and keys
-  size_t value_dimension = 0;       // of values and outputs
-  bool has_values_in_keys = false;  // the first dimensions of the keys as they are stored
-  size_t window = 0;                // most keys that a token sees; 0: all before it
+  size_t head_dimension = 0;   // of queries and keys
+  size_t value_dimension = 0;  // of values and outputs
+  size_t window = 0;           // most keys that a token sees; 0: all before it
   float scale = 0;
   size_t section = 0;                                    // AttentionTraits'
   float score_cap = 0;                                   // likewise

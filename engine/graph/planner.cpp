@@ -372,7 +372,6 @@ void RankPlanner::emit_attend(const Group& group) {
       .group_offset = heads.begin - keys.begin / dimension * queries_each,
       .head_dimension = dimension,
       .value_dimension = value_dimension,
-      .has_values_in_keys = has_values_in_keys(stored),
       .window = node.attention.window,
       .scale = node.attention.scale,
       .section = node.attention.section,

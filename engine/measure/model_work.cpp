@@ -28,9 +28,8 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
           static_cast<double>(node.chosen_count) / static_cast<double>(node.expert_count);
     }
     if (cost == Cost::kCache) {
-      const size_t page_bytes =
-          key_block_bytes(kv_format, node.head_dimension) +
-          (has_values_in_keys(node) ? 0 : value_block_bytes(kv_format, node.value_dimension));
+      const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
+                                value_block_bytes(kv_format, stored_value_dimension(node));
       const AttentionWindow window = {node.attention.window, node.attention.section};
       auto cache = std::ranges::find(caches_, window, &Cache::window);
       if (cache == caches_.end()) cache = caches_.insert(cache, Cache{window, 0});

@@ -256,7 +256,7 @@ class Family:
     last_keys: dict = field(default_factory=dict)
     adds_one: bool = False  # norms multiply by 1 + weight, which the file has
     has_table_gelu: bool = False  # in llama.cpp: GELU comes from a table in f16
-    # What the file has of a tensor within a layer, by its name there; None: what others have.
+    # Gives the file's tensors for one of a layer's, by their names; None: those of other families.
     layout: Callable[["Family", str, np.ndarray], dict[str, np.ndarray] | None] | None = None
     gains: dict[str, float] = field(default_factory=dict)  # by ends of names: larger weights
 

@@ -8,15 +8,14 @@ namespace lockstep {
 
 Result<Model> build_baichuan(const ModelSource& source) {
   constexpr size_t kRotaryLayers = 32;
-  ModelKeys keys(source.file, "baichuan");
-  const size_t layers = keys.count("block_count", {}, kMostLayers);
-  if (auto read = keys.result(); !read) return std::unexpected(read.error());
-  if (layers != kRotaryLayers) {
+  const auto layers = read_block_count(source.file, "baichuan");
+  if (!layers) return std::unexpected(layers.error());
+  if (*layers != kRotaryLayers) {
     return invalid_input(
         "baichuan.block_count is {}; known is {} (the 7B; the 13B of 40 has ALiBi instead of "
         "rotary "
         "positions)",
-        layers, kRotaryLayers);
+        *layers, kRotaryLayers);
   }
   return build_decoder(source, {});
 }

@@ -53,7 +53,7 @@ struct HeadNormTraits {
   bool are_whole = false;  // over all heads at once
 };
 
-// Whatever the key logit_scale does with the logits.
+// The effect of the key logit_scale on the logits.
 enum class LogitScale : uint8_t { kIgnored, kMultiplies, kDivides };
 
 // The sizes that scales are made of.

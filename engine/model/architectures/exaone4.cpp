@@ -8,16 +8,15 @@ namespace lockstep {
 
 Result<Model> build_exaone4(const ModelSource& source) {
   constexpr size_t kWindowedLayers = 64;
-  ModelKeys keys(source.file, "exaone4");
-  const size_t layers = keys.count("block_count", {}, kMostLayers);
-  if (auto read = keys.result(); !read) return std::unexpected(read.error());
+  const auto layers = read_block_count(source.file, "exaone4");
+  if (!layers) return std::unexpected(layers.error());
   DecoderTraits traits = {.rotary_pairs = RotaryPairs::kHalves,
                           .norms = {.attention = "",
                                     .feed_forward = "",
                                     .behind_attention = "post_attention_norm",
                                     .behind_feed_forward = "post_ffw_norm"},
                           .head_norms = {.presence = Presence::kRequired}};
-  if (layers == kWindowedLayers) {
+  if (*layers == kWindowedLayers) {
     traits.window = {.period = 4, .tokens = 4096, .rotates_alone = true};
   }
   return build_decoder(source, traits);

@@ -116,4 +116,11 @@ size_t ModelKeys::fail(const Error& error) {
   return 1;
 }
 
+Result<size_t> read_block_count(const GgufFile& file, const std::string& architecture) {
+  ModelKeys keys(file, architecture);
+  const size_t blocks = keys.count("block_count", {}, kMostLayers);
+  if (auto read = keys.result(); !read) return std::unexpected(read.error());
+  return blocks;
+}
+
 }  // namespace lockstep

@@ -59,4 +59,7 @@ class ModelKeys {
   std::optional<Error> error_;
 };
 
+// <architecture>.block_count, by which some families' models are told apart.
+Result<size_t> read_block_count(const GgufFile& file, const std::string& architecture);
+
 }  // namespace lockstep

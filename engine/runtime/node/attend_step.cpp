@@ -89,7 +89,7 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .head_dimension = step.head_dimension,
           .value_dimension = step.value_dimension,
           .keys = keys,
-          .values = step.has_values_in_keys ? nullptr : keys + kv.keys_bytes(step.layer),
+          .values = layer.has_values_in_keys ? nullptr : keys + kv.keys_bytes(step.layer),
           .page_stride_bytes = layer.page_stride_bytes,
           .pages = pass.batch.pages(where.sequence, layer.group).data(),
           .position = where.position,

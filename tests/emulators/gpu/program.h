@@ -19,7 +19,7 @@ namespace lockstep::ptx {
 inline constexpr uint32_t kLanes = 32;
 
 // The first addresses of shared and local memory. On GPUs of compute capability 9.0 the first KiB
-// of shared memory is the system's; here it is nobody's, so that an address of 0 is refused.
+// of shared memory is the system's; here it is not used, so that an address of 0 is refused.
 inline constexpr uint32_t kSharedBase = 1024;
 inline constexpr uint32_t kLocalBase = 1024;
 

@@ -25,7 +25,7 @@ class Random {
   uint64_t state_;
 };
 
-// Fills memory or registers that nobody has written with random bits. Half of the words are NaNs
+// Fills memory or registers that are not yet written with random bits. Half of the words are NaNs
 // when read as floats of 16, 32 or 64 bits. All come from one random number and shifts, since there
 // is much to fill.
 inline void fill_with_anything(std::span<std::byte> bytes, uint64_t seed) {

@@ -209,7 +209,7 @@ TEST(Scheduler, a_prefix_that_is_still_to_be_computed_needs_space_once) {
   EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
 }
 
-// Pages of a waiting sequence become space for others only if nobody else holds them.
+// Pages of a waiting sequence become space for others only if no other sequence holds them.
 TEST(Scheduler, pages_that_one_who_waits_shares_are_no_space_for_others) {
   SchedulerLimits limits = small_limits();
   limits.sequence_count = 2;

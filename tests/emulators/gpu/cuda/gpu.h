@@ -47,7 +47,7 @@ class Gpu {
   bool is_done(const Stream& stream) const;
   void wait(const Stream& stream) const;
   void wait_for_all() const;
-  // The failure that has ended the GPU. From then on nothing runs and nobody waits.
+  // The failure that has ended the GPU. From then on it runs nothing and waits for nothing.
   Failure failure() const;
 
  private:

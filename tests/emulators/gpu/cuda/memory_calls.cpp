@@ -11,7 +11,7 @@ uint64_t number(const void* address) {
   return reinterpret_cast<uint64_t>(address);
 }
 
-// The host's memory behind bytes that a copy reads or writes, anywhere; null: nobody owns them.
+// The host's memory behind bytes that a copy reads or writes; null: none of it holds them.
 std::byte* place_of(const void* address, size_t bytes, std::string& why) {
   const auto found = Machine::get().allocations().find(kHost, number(address), bytes, why);
   return found ? Allocations::place(*found, number(address)) : nullptr;
