@@ -11,9 +11,9 @@
 #
 #   docker build --target gpu --build-arg CUDA_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04 \
 #     -t lockstepd-gpu .
-ARG BASE=debian:bookworm-slim
+ARG BASE=debian:bookworm-slim@sha256:3783cc01769c7b2b1b83a5c5ad96c815348e28ed7da68e2e3687004faa906251
 # An image that has the CUDA toolkit, 13.0 or newer, in /usr/local/cuda-*.
-ARG CUDA_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04
+ARG CUDA_BASE=nvidia/cuda:13.0.1-devel-ubuntu24.04@sha256:7d2f6a8c2071d911524f95061a0db363e24d27aa51ec831fcccf9e76eb72bc92
 # The time that the image's list of what is in it bears, in seconds since 1970 (the commit's).
 ARG SOURCE_DATE_EPOCH
 
