@@ -41,7 +41,7 @@ Connection::Connection(uint64_t id, NewClient client, Edge& edge, Time now)
       scanner_(limits_),
       began_(now),
       body_began_(now),
-      outbox_(id, limits_, edge.mailbox, edge.answers_bytes) {
+      outbox_(id, limits_, edge.mailbox, edge.answer_memory) {
   const bool shakes = transport_->needs_handshake();
   if (shakes) phase_ = Phase::kHandshake;
   deadline_ = now + (over_    ? limits_.over_limit_deadline

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/http/answer_memory.h"
 #include "server/http/browser_rules.h"
 #include "server/http/http_counters.h"
 #include "server/http/http_limits.h"
@@ -45,11 +46,11 @@ struct Edge {
   const std::string no_memory_answer;  // where there is none for another
   Networks networks;
   Networks sites;
-  ServingThreads ordinary_threads{options};
-  ServingThreads reserved_threads{options};  // for routes that are served always
+  AnswerMemory answer_memory;
+  ServingThreads ordinary_threads{options, answer_memory};
+  ServingThreads reserved_threads{options, answer_memory};  // for routes that are served always
   std::vector<char> receive_buffer = std::vector<char>(64 * 1024);
-  size_t bodies_bytes = 0;                // held by all requests together
-  std::atomic<size_t> answers_bytes = 0;  // held by all outboxes together
+  size_t bodies_bytes = 0;    // held by all requests together
   std::random_device random;  // of the system: 32 bits at a time, none of them from another
 };
 

@@ -48,6 +48,7 @@ Exchange::Exchange(HttpRequest request, const HttpRoute& route, ConnectionTerms 
                    Outbox& outbox, const std::atomic<bool>& is_draining,
                    std::string_view no_memory_answer, std::chrono::steady_clock::time_point began)
     : request_(std::move(request)),
+      body_bytes_(request_.body.size()),
       route_(route),
       terms_(std::move(terms)),
       outbox_(outbox),
@@ -156,7 +157,7 @@ void Exchange::set_header(std::string name, std::string value) {
 }
 
 void Exchange::release_body(size_t kept_bytes) {
-  std::string().swap(request_.body);  // to assign an empty one would keep the memory
+  outbox_.free_text(std::move(request_.body));
   outbox_.tell_body_released(kept_bytes);
 }
 
@@ -167,10 +168,11 @@ void Exchange::send(int status, std::string_view content_type, std::string body)
   answer.status = status;
   answer.content_type = content_type;
   answer.body = std::move(body);
-  const std::string bytes = head_and_body(std::move(answer));
+  std::string bytes = head_and_body(std::move(answer));
   outbox_.append(bytes);
   progress_ = Progress::kWhole;
   sent_bytes_ += bytes.size();
+  outbox_.free_text(std::move(bytes));
 }
 
 bool Exchange::start_stream(int status, std::string_view content_type) {
@@ -192,17 +194,15 @@ bool Exchange::start_stream(int status, std::string_view content_type) {
   return is_there;
 }
 
-bool Exchange::write(std::string_view bytes) {
+bool Exchange::write(std::string bytes) {
   CHECK(progress_ == Progress::kStreaming, "write() to {} {} before start_stream()",
         request_.method, request_.path);
   if (bytes.empty() || request_.method == "HEAD") return !client_gone();
-  if (terms_.minor_version == 0) {
-    sent_bytes_ += bytes.size();
-    return outbox_.write(bytes);
-  }
-  const std::string framed = chunk(bytes);
-  sent_bytes_ += framed.size();
-  return outbox_.write(framed);
+  if (terms_.minor_version > 0) bytes = chunk(bytes);
+  sent_bytes_ += bytes.size();
+  const bool is_there = outbox_.write(bytes);
+  outbox_.free_text(std::move(bytes));
+  return is_there;
 }
 
 void Exchange::on_client_gone(std::function<void()> callback) {

@@ -45,6 +45,9 @@ class Exchange final : public HttpResponse {
   // The outbox that is told of the end of serve(); the exchange need not be there any more.
   Outbox& outbox() { return outbox_; }
 
+  // The size of the request's body, as it came.
+  size_t body_bytes() const { return body_bytes_; }
+
   // After serve(): whether another request may follow on the connection.
   bool keep_alive() const { return terms_.keep_alive; }
 
@@ -52,7 +55,7 @@ class Exchange final : public HttpResponse {
   void release_body(size_t kept_bytes) override;
   void send(int status, std::string_view content_type, std::string body) override;
   bool start_stream(int status, std::string_view content_type) override;
-  bool write(std::string_view bytes) override;
+  bool write(std::string bytes) override;
   bool client_gone() const override { return outbox_.client_gone(); }
   void on_client_gone(std::function<void()> callback) override;
   void cut_too_slow() override { outbox_.cut_too_slow(); }
@@ -70,6 +73,7 @@ class Exchange final : public HttpResponse {
   std::string head_and_body(HttpAnswer answer);
 
   HttpRequest request_;
+  const size_t body_bytes_;
   const HttpRoute& route_;
   ConnectionTerms terms_;
   Outbox& outbox_;

@@ -119,7 +119,7 @@ void Gate::stop() {
 void Gate::run() {
   std::array<epoll_event, kEventsPerLook> events{};
   while (!is_stopping_) {
-    const bool owes = edge_.answers_bytes > edge_.limits.answers_bytes;
+    const bool owes = edge_.answer_memory.held() > edge_.limits.answers_bytes;
     const int timeout =
         ready_.empty() && !owes ? milliseconds_to_wait(std::chrono::steady_clock::now()) : 0;
     turn_began_ = Time{};
@@ -139,7 +139,7 @@ void Gate::run() {
     if (cuts_idle_.exchange(false)) cut_idle();
     if (accept_again_ && *accept_again_ <= now) resume_accepting(now);
     pass_deadlines(now);
-    if (edge_.answers_bytes > edge_.limits.answers_bytes) cut_debtors();
+    if (edge_.answer_memory.held() > edge_.limits.answers_bytes) cut_debtors();
     open_connections_.store(clients_.size(), std::memory_order_relaxed);
   }
   turn_began_ = Time{};
@@ -472,7 +472,7 @@ void Gate::forget(uint64_t id, const Client& client) {
 // most, and of it the connection: however a site's debts are spread over those.
 void Gate::cut_debtors() {
   for (int count = 0; count < kDebtorsPerTurn; ++count) {
-    if (edge_.answers_bytes <= edge_.limits.answers_bytes) return;
+    if (edge_.answer_memory.held() <= edge_.limits.answers_bytes) return;
     for (Networks* const networks : {&edge_.sites, &edge_.networks}) {
       for (auto& [name, network] : networks->table()) network.owed_bytes = 0;
     }

@@ -26,7 +26,7 @@ class HttpResponse {
   // Queues bytes for the client and wakes the gate; blocks while the client owes more than
   // limits.unsent_bytes, until limits.write_deadline. False if the client has gone (or was cut):
   // further writes are pointless.
-  virtual bool write(std::string_view bytes) = 0;
+  virtual bool write(std::string bytes) = 0;
 
   // True once the client's end of the connection is known to be closed, or its sending side alone,
   // which looks the same: its stream ends, and its handler may give up what it computes. A whole

@@ -13,14 +13,6 @@ constexpr size_t kKeptBytes = 64 * 1024;
 // After so many the gate's other connections have their turn, however fast this client takes them.
 constexpr size_t kBytesPerTurn = 512 * 1024;
 
-void empty(std::string& buffer) {
-  if (buffer.capacity() > kKeptBytes) {
-    buffer = {};
-  } else {
-    buffer.clear();
-  }
-}
-
 }  // namespace
 
 bool Outbox::write(std::string_view bytes) {
@@ -86,7 +78,7 @@ size_t Outbox::owed_bytes() const {
 bool Outbox::put(std::string_view bytes) {
   pending_ += bytes;
   owed_bytes_ += bytes.size();
-  held_by_all_ += bytes.size();
+  memory_.add(bytes.size());
   return !std::exchange(is_announced_, true);
 }
 
@@ -104,7 +96,7 @@ void Outbox::on_client_gone(std::function<void()> callback) {
 Outbox::Flush Outbox::flush(Transport& transport, bool& progressed) {
   for (size_t sent_in_turn = 0;;) {
     if (sent_bytes_ == sending_.size()) {
-      held_by_all_ -= std::exchange(sent_bytes_, 0);
+      memory_.remove(std::exchange(sent_bytes_, 0));
       empty(sending_);
       const MutexLock lock(mutex_);
       is_announced_ = false;
@@ -160,12 +152,26 @@ void Outbox::close() {
   run_callback();
 }
 
+void Outbox::empty(std::string& buffer) {
+  if (buffer.capacity() > kKeptBytes) {
+    free_text(std::move(buffer));
+  } else {
+    buffer.clear();
+  }
+}
+
+void Outbox::free_text(std::string text) noexcept {
+  const size_t bytes = text.capacity();
+  std::string().swap(text);  // to assign an empty one would keep the memory
+  memory_.note_freed(bytes);
+}
+
 // After this nothing is put in any more.
 void Outbox::forget() {
   const MutexLock lock(mutex_);
-  held_by_all_ -= pending_.size() + sending_.size();
-  pending_ = {};
-  sending_ = {};
+  memory_.remove(pending_.size() + sending_.size());
+  empty(pending_);
+  empty(sending_);
   last_ = {};
   sent_bytes_ = 0;
   owed_bytes_ = 0;

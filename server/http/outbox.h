@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "engine/base/mutex.h"
+#include "server/http/answer_memory.h"
 #include "server/http/http_limits.h"
 #include "server/http/mailbox.h"
 #include "server/http/transport.h"
@@ -23,10 +24,8 @@ class Outbox {
     kFailed,
   };
 
-  // `held_by_all` counts the bytes that all outboxes hold.
-  Outbox(uint64_t connection, const HttpLimits& limits, Mailbox& mailbox,
-         std::atomic<size_t>& held_by_all)
-      : slot_(connection, mailbox), limits_(limits), held_by_all_(held_by_all) {}
+  Outbox(uint64_t connection, const HttpLimits& limits, Mailbox& mailbox, AnswerMemory& memory)
+      : slot_(connection, mailbox), limits_(limits), memory_(memory) {}
   ~Outbox() { forget(); }
 
   // Serving thread. A part of a streamed answer: waits while the client owes so much that
@@ -36,6 +35,8 @@ class Outbox {
   // Any thread. A whole answer, at once; dropped if the connection is closed. Where there is no
   // memory for it std::bad_alloc is thrown, and nothing is added.
   void append(std::string_view bytes);
+  // Any thread. Frees the memory of a text that the connection has been given or has sent.
+  void free_text(std::string text) noexcept;
   // Serving thread. To the gate, which counts the bytes of bodies: so many of the request's are
   // kept until it is answered.
   void tell_body_released(size_t kept_bytes);
@@ -68,12 +69,13 @@ class Outbox {
   Flush flush_last(Transport& transport, bool& progressed);
   // True if the gate must be told, once the lock is free.
   bool put(std::string_view bytes) LOCKSTEP_REQUIRES(mutex_);
+  void empty(std::string& buffer);
   void forget() LOCKSTEP_EXCLUDES(mutex_);
   void run_callback() LOCKSTEP_EXCLUDES(mutex_, callback_mutex_);
 
   Mailbox::Slot slot_;
   const HttpLimits& limits_;
-  std::atomic<size_t>& held_by_all_;
+  AnswerMemory& memory_;
 
   std::atomic<size_t> kept_body_bytes_ = 0;  // of the request that is being served
   std::atomic<State> state_ = State::kOpen;  // stored under mutex_, read by any thread

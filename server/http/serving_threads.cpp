@@ -131,7 +131,7 @@ bool ServingThreads::rest() {
 }
 
 bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
-  const MutexLock lock(mutex_);
+  MutexLock lock(mutex_);
   while (!is_stopping_) {
     if (threads_.size() > most_) {
       ended_.splice(ended_.end(), threads_, self);
@@ -146,10 +146,14 @@ bool ServingThreads::take(AdmittedRequest& request, Threads::iterator self) {
       find_thread();
       return true;
     }
-    if (!rest() && threads_.size() > kept_ && !is_stopping_ && !waiting_.any(may_go)) {
+    if (rest()) continue;
+    if (threads_.size() > kept_ && !is_stopping_ && !waiting_.any(may_go)) {
       ended_.splice(ended_.end(), threads_, self);
       return false;
     }
+    lock.unlock();
+    answer_memory_.give_back();  // clients may have taken long answers since
+    lock.lock();
   }
   return false;
 }
@@ -162,10 +166,14 @@ void ServingThreads::run(Threads::iterator self, HttplibWriter& writer) {
         request.exchange->keep_alive() ? Notice::Kind::kAnswered : Notice::Kind::kLastAnswered;
     Outbox& outbox = request.exchange->outbox();
     // Before the notice: from then on the gate may drop the connection that the exchange refers to.
+    const size_t body_bytes = request.exchange->body_bytes();
     request.exchange.reset();
     end_request(request.client);
     outbox.post(notice);
+    answer_memory_.note_freed(body_bytes);
+    answer_memory_.give_back();
   }
+  answer_memory_.give_back();
 }
 
 }  // namespace lockstep

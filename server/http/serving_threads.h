@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "server/http/answer_memory.h"
 #include "server/http/exchange.h"
 #include "server/http/thread_shares.h"
 #include "server/http/turns.h"
@@ -24,8 +25,9 @@ struct AdmittedRequest {
 
 class ServingThreads {
  public:
-  // `options` outlives it.
-  explicit ServingThreads(const HttpOptions& options) : options_(options) {}
+  // Both outlive it. Threads give back, between requests, the memory that answers have left.
+  ServingThreads(const HttpOptions& options, AnswerMemory& answer_memory)
+      : options_(options), answer_memory_(answer_memory) {}
   ~ServingThreads() { stop(); }
 
   // `kept` threads are there from now until stop(); up to `most` in all.
@@ -57,6 +59,7 @@ class ServingThreads {
   bool rest() LOCKSTEP_REQUIRES(mutex_);
 
   const HttpOptions& options_;
+  AnswerMemory& answer_memory_;
 
   Mutex mutex_;
   size_t kept_ LOCKSTEP_GUARDED_BY(mutex_) = 0;

@@ -126,8 +126,8 @@ class Client {
     settle(false);
     connection_.reset();
     const Edge& edge = server().edge;
-    CHECK(edge.bodies_bytes == 0 && edge.answers_bytes == 0, "{} bytes of bodies, {} of answers",
-          edge.bodies_bytes, edge.answers_bytes.load());
+    CHECK(edge.bodies_bytes == 0 && edge.answer_memory.held() == 0,
+          "{} bytes of bodies, {} of answers", edge.bodies_bytes, edge.answer_memory.held());
     const std::string_view begin = std::string_view("HTTP/1.1 ").substr(0, wire_.sent.size());
     CHECK(wire_.sent.starts_with(begin), "{} was sent", wire_.sent);
   }

@@ -205,6 +205,27 @@ PREPARED = {"/tokenize": {"model": "m", "prompt": "a"}, "/apply-template": CHAT,
             "/v1/messages/count_tokens": {"model": "m", "messages": MESSAGES}}
 
 
+def test_a_long_text_that_was_sent_leaves_no_memory_behind(engaged):
+    """Its buffers lie in what the values of a large body have left with the allocator."""
+    path, body = WORST["lists responses streamed"]
+    waiting = lambda: engaged.metric("lockstep_requests_waiting")
+    for _ in range(4):
+        prepared = with_member(PREPARED["/tokenize"], f'"padding":{MANY}')
+        assert engaged.post_bytes("/tokenize", prepared).status_code == 200
+        wait_until(lambda: waiting() == 0)
+        before = anonymous(engaged)
+        client = sent(engaged, path, body)
+
+        def held():
+            read_what_came([client])
+            return anonymous(engaged) - before
+
+        try:
+            wait_until(lambda: waiting() == 1 and held() < 2 * len(body) + KEPT)
+        finally:
+            client.close()
+
+
 @pytest.mark.parametrize("path", PREPARED)
 def test_requests_that_are_only_prepared_hold_less_than_twice_their_bytes_at_any_time(
         start, path):

@@ -144,7 +144,7 @@ class Run {
   bool unfinished() const { return finished_ < ids_.size(); }
 
   // By value: nothing of a part is held while the next one is waited for.
-  bool tell(std::string part) { return part.empty() || response_.write(part); }
+  bool tell(std::string part) { return part.empty() || response_.write(std::move(part)); }
 
   std::string next_part(StreamWriter& writer) {
     const auto events = queue_->wait(kKeepAlive);

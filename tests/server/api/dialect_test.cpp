@@ -22,7 +22,7 @@ class SentAnswer final : public HttpResponse {
     body = std::move(sent_body);
   }
   bool start_stream(int, std::string_view) override { return false; }
-  bool write(std::string_view) override { return false; }
+  bool write(std::string) override { return false; }
   bool client_gone() const override { return false; }
   void on_client_gone(std::function<void()>) override {}
   void cut_too_slow() override {}
