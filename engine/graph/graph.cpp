@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/kernels/attention.h"
 
 namespace lockstep {
 namespace {
@@ -59,14 +60,31 @@ ValueId Graph::rms_norm(ValueId x, WeightId weight, float epsilon) {
       columns(x));
 }
 
-ValueId Graph::head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count) {
+ValueId Graph::append_head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count,
+                                bool subtracts_mean) {
+  const size_t dimension = columns(x) / head_count;
+  CHECK(weight == kNone || weights_[weight].columns == dimension ||
+            weights_[weight].columns == columns(x),
+        "{} heads of {} columns are normed with a weight of {}", head_count, dimension,
+        weights_[weight].columns);
+  CHECK(!subtracts_mean || dimension <= kMaxHeadDimension, "heads of {} columns are without mean",
+        dimension);
   return append({.operation = Operation::kHeadNorm,
                  .inputs = {x},
                  .weight = weight,
                  .epsilon = epsilon,
+                 .subtracts_mean = subtracts_mean,
                  .head_count = head_count,
-                 .head_dimension = columns(x) / head_count},
+                 .head_dimension = dimension},
                 columns(x));
+}
+
+ValueId Graph::head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count) {
+  return append_head_norm(x, weight, epsilon, head_count, /*subtracts_mean=*/false);
+}
+
+ValueId Graph::head_layer_norm(ValueId x, WeightId weight, float epsilon, size_t head_count) {
+  return append_head_norm(x, weight, epsilon, head_count, /*subtracts_mean=*/true);
 }
 
 ValueId Graph::l2_norm(ValueId x, float epsilon, size_t head_count) {
@@ -228,6 +246,10 @@ ValueId Graph::soft_cap(ValueId x, float cap) {
   return append({.operation = Operation::kSoftCap, .inputs = {x}, .scale = cap}, columns(x));
 }
 
+ValueId Graph::clamp(ValueId x, float bound) {
+  return append({.operation = Operation::kClamp, .inputs = {x}, .scale = bound}, columns(x));
+}
+
 ValueId Graph::scale_rows(const Activation& function, ValueId factors, ValueId x) {
   CHECK(columns(factors) == 1 && rows(factors) == rows(x),
         "{} columns cannot be the factors of rows", columns(factors));
@@ -278,7 +300,10 @@ ValueId Graph::route(ValueId scores, size_t chosen_count, const Gating& gating, 
 std::set<WeightId> Graph::routers() const {
   std::set<WeightId> routers;
   for (const GraphNode& node : nodes_) {
-    if (node.operation == Operation::kRoute) routers.insert(producer(node.inputs[0]).weight);
+    if (node.operation != Operation::kRoute) continue;
+    const GraphNode* product = &producer(node.inputs[0]);
+    while (product->operation == Operation::kScale) product = &producer(product->inputs[0]);
+    routers.insert(product->weight);
   }
   return routers;
 }
@@ -329,6 +354,11 @@ float alibi_slope(size_t head, size_t head_count, float bias) {
   const size_t place = beyond ? 2 * (head - whole) : head;
   const double share = static_cast<double>(place + 1) / static_cast<double>(count);
   return static_cast<float>(std::exp2(-double{bias} * share));
+}
+
+bool has_own_norms(const Graph& graph, const GraphNode& node) {
+  return node.operation == Operation::kHeadNorm && node.weight != kNone &&
+         graph.weights()[node.weight].columns > node.head_dimension;
 }
 
 std::vector<ValueReaders> find_readers(const Graph& graph) {

@@ -36,8 +36,10 @@ enum class Operation : uint8_t {
   kEmbed,      // weight[token]                                    -> columns of the weight
   kRmsNorm,    // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
   kLayerNorm,  // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
-  kHeadNorm,   // kRmsNorm of each head by itself, with a weight or without
-  kMatmul,     // weight * x, * the weight's scale, + bias
+  // kRmsNorm of each head by itself, or kLayerNorm without a bias: with one weight for all heads,
+  // one for each, or none.
+  kHeadNorm,
+  kMatmul,  // weight * x, * the weight's scale, + bias
   // Each head by itself: of the weight's rows, in as many equal parts as there are heads, the
   // head's own * x.
   kHeadMatmul,
@@ -50,6 +52,7 @@ enum class Operation : uint8_t {
   kAdd,         // x + y
   kScale,       // scale * x
   kSoftCap,     // scale * tanh(x / scale)
+  kClamp,       // x, at least -scale and at most scale
   kScaleRows,   // inputs x, y with one column: x * activation(y of the same row)
   kSelectRows,  // only the tokens whose logits are asked for
   kSliceHeads,  // of each head some columns
@@ -64,7 +67,7 @@ enum class Operation : uint8_t {
                   // (matrix * x, + bias)
 };
 
-inline constexpr size_t kOperationCount = 21;
+inline constexpr size_t kOperationCount = 22;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -92,6 +95,9 @@ struct Gating {
   // Those of kChosenSoftmax add up to 1 as they are.
   bool is_normalized = false;
   float scale = 1;  // in the end multiplies the weights
+  // The weights multiply what experts read (their products, before biases) instead of what they
+  // give.
+  bool weighs_inputs = false;
   // Experts in groups of one size: a token goes only to experts of those `chosen_groups` groups in
   // which the `group_values` largest values have the largest sum. 1: they are not grouped.
   size_t group_count = 1;
@@ -140,6 +146,7 @@ struct GraphNode {
   WeightId weight = kNone;
   WeightId bias = kNone;
   float epsilon = 0;
+  bool subtracts_mean = false;         // kHeadNorm: as kLayerNorm does
   size_t head_count = 0;               // of the operand; query heads for kAttention
   size_t kv_head_count = 0;            // kAttention; kJoinHeads: of the second operand
   size_t head_dimension = 0;           // of the operand; kAttention: of queries and keys
@@ -148,7 +155,7 @@ struct GraphNode {
   size_t layer = 0;                    // kAttention
   ValueId stored_by = kNone;           // kAttention: whose keys and values it reads; none: its own
   AttentionTraits attention = {};      // kAttention
-  float scale = 0;                     // kScale, kSoftCap
+  float scale = 0;                     // kScale, kSoftCap, kClamp
   Temperature temperature = {};        // kTemperature
   Activation activation = {};          // kActivation, kGate, kScaleRows
   size_t rotary = 0;                   // kRotary: which of the graph's tables
@@ -190,7 +197,9 @@ class Graph {
   ValueId embed(WeightId table);
   ValueId rms_norm(ValueId x, WeightId weight, float epsilon);
   ValueId layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon);
+  // `weight`: of a head's columns, or of all heads' columns.
   ValueId head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count);
+  ValueId head_layer_norm(ValueId x, WeightId weight, float epsilon, size_t head_count);
   // Each head, by itself, over the root of (the sum of its squares + epsilon): a norm and a scale.
   ValueId l2_norm(ValueId x, float epsilon, size_t head_count = 1);
   ValueId matmul(ValueId x, WeightId weight, WeightId bias = kNone);
@@ -216,6 +225,7 @@ class Graph {
   ValueId add(ValueId x, ValueId y);
   ValueId scale(ValueId x, float factor);
   ValueId soft_cap(ValueId x, float cap);
+  ValueId clamp(ValueId x, float bound);
   // `factors`: of one column.
   ValueId scale_rows(const Activation& function, ValueId factors, ValueId x);
   ValueId temperature(ValueId x, const Temperature& temperature);
@@ -250,6 +260,8 @@ class Graph {
   ValueId append(GraphNode node, size_t columns);
   ValueId append_attention(GraphNode node);
   ValueId append_experts(GraphNode node);
+  ValueId append_head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count,
+                           bool subtracts_mean);
 
   std::vector<Weight> weights_;
   std::vector<GraphNode> nodes_;
@@ -260,6 +272,9 @@ class Graph {
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;
 };
+
+// Whether a norm of heads has a weight for each of several.
+bool has_own_norms(const Graph& graph, const GraphNode& node);
 
 // The uses of a value.
 struct ValueReaders {

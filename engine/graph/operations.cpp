@@ -19,6 +19,7 @@ constexpr OperationTraits kTable[] = {
     {Operation::kAdd, "addition", SplitRule::kInputs, Cost::kNothing, false},
     {Operation::kScale, "scale", SplitRule::kInputs, Cost::kNothing, false},
     {Operation::kSoftCap, "soft cap", SplitRule::kInputs, Cost::kNothing, false},
+    {Operation::kClamp, "clamp", SplitRule::kInputs, Cost::kNothing, false},
     {Operation::kScaleRows, "scale of rows", SplitRule::kFirstInput, Cost::kNothing, false},
     {Operation::kSelectRows, "selection of rows", SplitRule::kFirstInput, Cost::kNothing, false},
     {Operation::kSliceHeads, "slice of heads", SplitRule::kHeads, Cost::kNothing, false},

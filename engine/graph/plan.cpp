@@ -18,9 +18,9 @@ constexpr std::string_view kFormNames[] = {"f32", "q8", "bf16", "bf16_dots"};
 static_assert(std::size(kFormNames) == kActivationFormCount);
 constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
 constexpr std::string_view kPairNames[] = {"interleaved", "halves"};
-constexpr std::string_view kElementwiseNames[] = {"zero",       "copy",       "select", "add",
-                                                  "activation", "gate",       "scale",  "soft cap",
-                                                  "scale rows", "temperature"};
+constexpr std::string_view kElementwiseNames[] = {
+    "zero",  "copy",     "select", "add",        "activation", "gate",
+    "scale", "soft cap", "clamp",  "scale rows", "temperature"};
 constexpr std::string_view kGatingNames[] = {"softmax of the chosen", "softmax", "sigmoid",
                                              "square root of softplus"};
 constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};
@@ -107,9 +107,10 @@ std::string text(const ProductForms& forms) {
 }
 
 std::string text(const Routing& routing) {
-  return fmt::format(" routing {} of {} chosen {} weights {} begins {} tokens {}",
+  return fmt::format(" routing {} of {} chosen {} weights {}{} begins {} tokens {}",
                      routing.chosen_count, routing.expert_count, text(routing.chosen),
-                     text(routing.weights), text(routing.row_begin), text(routing.row_tokens));
+                     text(routing.weights), routing.weighs_inputs ? " of inputs" : "",
+                     text(routing.row_begin), text(routing.row_tokens));
 }
 
 std::string text(const ExpertPart& part) {
@@ -184,10 +185,11 @@ std::string text(const MatmulStep& step) {
 std::string text(const Gating& gating) {
   return gating == Gating()
              ? ""
-             : fmt::format(" by {}{} times {}, {} of {} groups by {}",
+             : fmt::format(" by {}{} times {}{}, {} of {} groups by {}",
                            name(kGatingNames, gating.function),
                            gating.is_normalized ? " normalized" : "", gating.scale,
-                           gating.chosen_groups, gating.group_count, gating.group_values);
+                           gating.weighs_inputs ? " of inputs" : "", gating.chosen_groups,
+                           gating.group_count, gating.group_values);
 }
 
 std::string text(const RouteStep& step) {
@@ -271,11 +273,11 @@ std::string text(const ElementwiseStep& step) {
 
 std::string text(const HeadsStep& step) {
   return fmt::format(
-      "heads {} count {} dimension {}{} norm {} epsilon {} rotary {} {} dimensions {} to {}",
+      "heads {} count {} dimension {}{}{} norm {} epsilon {} rotary {} {} dimensions {} to {}",
       text(step.input), step.head_count, step.head_dimension, step.is_normed ? " normed" : "",
-      text(step.norm), step.epsilon, name(kPairNames, step.pairs),
-      text(step.rotary.rows, step.rotary.stride), step.rotary.dimensions,
-      text(step.output, step.output_stride));
+      step.subtracts_mean ? " without mean" : "", text(step.norm, step.norm_stride), step.epsilon,
+      name(kPairNames, step.pairs), text(step.rotary.rows, step.rotary.stride),
+      step.rotary.dimensions, text(step.output, step.output_stride));
 }
 
 std::string text(const CopyHeadsStep& step) {

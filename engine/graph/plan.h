@@ -220,6 +220,7 @@ struct Routing {
   ArenaOffset<float> weights = {};        // ... and the factors of their results
   ArenaOffset<uint32_t> row_begin = {};   // [expert], and the end of the last one's
   ArenaOffset<uint32_t> row_tokens = {};  // [row]
+  bool weighs_inputs = false;             // Gating's
 
   friend bool operator==(const Routing&, const Routing&) = default;
 };
@@ -420,6 +421,7 @@ enum class Elementwise : uint8_t {
   kGate,        // activation(x) * y
   kScale,       // scale * x
   kSoftCap,     // scale * tanh(x / scale)
+  kClamp,       // x, at least -scale and at most scale
   kScaleRows,   // activation(y[row][0]) * x
   // x * the factor of the token's position
   kTemperature,
@@ -431,7 +433,7 @@ struct ElementwiseStep {
   Rows rows = Rows::kTokens;
   Routing routing = {};          // with kExperts
   Activation activation = {};    // kActivation, kGate, kScaleRows
-  float scale = 0;               // kScale, kSoftCap
+  float scale = 0;               // kScale, kSoftCap, kClamp
   Temperature temperature = {};  // kTemperature
   PlainRows x;
   PlainRows y;
@@ -447,7 +449,9 @@ struct HeadsStep {
   size_t head_count = 0;
   size_t head_dimension = 0;
   bool is_normed = false;
+  bool subtracts_mean = false;
   ArenaOffset<const float> norm = {};  // its weight, or none
+  size_t norm_stride = 0;              // from one head's weight to the next; 0: all have the same
   float epsilon = 0;
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   RotaryTable rotary = {};

@@ -432,6 +432,8 @@ void RankPlanner::emit(const Group& group) {
       return emit_elementwise(node, Elementwise::kScale);
     case Operation::kSoftCap:
       return emit_elementwise(node, Elementwise::kSoftCap);
+    case Operation::kClamp:
+      return emit_elementwise(node, Elementwise::kClamp);
     case Operation::kScaleRows:
       return emit_elementwise(node, Elementwise::kScaleRows);
     case Operation::kTemperature:

@@ -26,6 +26,7 @@ Routing RankPlanner::routing_of(ValueId routing) const {
   Routing result = routing_;
   result.expert_count = node.expert_count;
   result.chosen_count = node.chosen_count;
+  result.weighs_inputs = node.gating.weighs_inputs;
   return result;
 }
 

@@ -123,7 +123,9 @@ void RankPlanner::emit_heads(const GraphNode& node) {
                  .head_count = own.size() / node.head_dimension,
                  .head_dimension = node.head_dimension,
                  .is_normed = node.operation == Operation::kHeadNorm,
+                 .subtracts_mean = node.subtracts_mean,
                  .norm = vector(node.weight),
+                 .norm_stride = has_own_norms(graph_, node) ? node.head_dimension : 0,
                  .epsilon = node.epsilon,
                  .output = output.at<float>(),
                  .output_stride = output.floats()};

@@ -38,6 +38,7 @@ Role ProductRoles::role_of(const GraphNode& product) const {
       case Operation::kJoinHeads:
       case Operation::kScale:
       case Operation::kSoftCap:
+      case Operation::kClamp:
       case Operation::kScaleRows:
       case Operation::kTemperature:
         value = next->output;
@@ -56,10 +57,18 @@ Role ProductRoles::role_of(const GraphNode& product) const {
   }
 }
 
-const GraphNode& ProductRoles::attention_of(const GraphNode& product) const {
+const GraphNode& ProductRoles::first_behind(const GraphNode& product, Operation operation) const {
   const GraphNode* next = consumer(product.output);
-  while (next->operation != Operation::kAttention) next = consumer(next->output);
+  while (next->operation != operation) next = consumer(next->output);
   return *next;
+}
+
+const GraphNode& ProductRoles::attention_of(const GraphNode& product) const {
+  return first_behind(product, Operation::kAttention);
+}
+
+const GraphNode& ProductRoles::routing_of(const GraphNode& product) const {
+  return first_behind(product, Operation::kRoute);
 }
 
 }  // namespace lockstep

@@ -31,8 +31,12 @@ class ProductRoles {
   Role role_of(const GraphNode& product) const;
   // The attention that reads the product's output, of kQueries, kKeys and kValues.
   const GraphNode& attention_of(const GraphNode& product) const;
+  // The routing that reads the product's output, of kScores.
+  const GraphNode& routing_of(const GraphNode& product) const;
 
  private:
+  // The first of those behind the product that is this operation.
+  const GraphNode& first_behind(const GraphNode& product, Operation operation) const;
   // Whether the value is, itself or activated, the factors of rows.
   bool is_factors(ValueId value) const;
 

@@ -132,7 +132,7 @@ std::span<const double> Splitter::shares_of(const GraphNode& product) const {
   if (!product.experts.empty()) {
     routing = product.inputs[1];
   } else if (roles_.role_of(product) == Role::kScores) {
-    routing = roles_.consumer(product.output)->output;
+    routing = roles_.routing_of(product).output;
   }
   const bool is_apart = routing != kNone && mixtures_.at(routing) < shares_.apart_layers;
   return is_apart ? shares_.experts : shares_.dense;
@@ -350,6 +350,9 @@ void Splitter::split_at_heads(const GraphNode& node) {
   }
   const size_t columns = graph_.columns(node.output) / node.head_count;
   if (heads) split_.values[node.output] = sliced(scaled(*heads, columns), false);
+  if (heads && has_own_norms(graph_, node)) {
+    split_.weights[node.weight] = {SplitKind::kSliced, true, scaled(*heads, columns)};
+  }
   if (node.operation == Operation::kHeadMatmul) {
     split_.weights[node.weight] = {SplitKind::kSliced, false, scaled(heads.value_or(all), columns)};
     return;  // a product's input is gathered where it is not at hand

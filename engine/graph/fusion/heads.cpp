@@ -25,7 +25,8 @@ std::optional<Treatment> find_treatment(const Groups& groups, ValueId input) {
   while (groups.is_alone(value)) {
     const GraphNode& node = groups.node(value);
     const bool rotates = node.operation == Operation::kRotary;
-    const bool norms = node.operation == Operation::kHeadNorm && node.weight != kNone;
+    const bool norms = node.operation == Operation::kHeadNorm && node.weight != kNone &&
+                       !node.subtracts_mean && !has_own_norms(groups.graph(), node);
     if (!rotates && !norms) break;
     if (rotates ? treatment.rotary.has_value() : treatment.epsilon.has_value()) break;
     if (rotates) {

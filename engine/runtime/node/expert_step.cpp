@@ -30,6 +30,11 @@ void for_each_block(Range rows, Work work) {
   }
 }
 
+// By row: the weights of its token's choice.
+const float* row_weights(const Pass& pass) {
+  return pass.at(pass.areas().row_weights);
+}
+
 size_t block_count(Range rows) {
   return (rows.size() + kExpertRows - 1) / kExpertRows;
 }
@@ -162,7 +167,7 @@ void order_rows(const Routing& routing, const Pass& pass) {
   const float* const weights = pass.at(routing.weights);
   uint32_t* const begins = pass.at(routing.row_begin);
   uint32_t* const row_tokens = pass.at(routing.row_tokens);
-  float* const row_weights = pass.at(pass.areas().row_weights);
+  float* const ordered = pass.at(pass.areas().row_weights);
   // Until the end the places of the experts' next rows.
   uint32_t* const ends = pass.at(pass.areas().generated_end);
   std::fill_n(ends, routing.expert_count, 0U);
@@ -177,7 +182,7 @@ void order_rows(const Routing& routing, const Pass& pass) {
   for (size_t choice = 0; choice < choices; ++choice) {
     const uint32_t row = ends[chosen[choice]]++;
     row_tokens[row] = static_cast<uint32_t>(choice / routing.chosen_count);
-    row_weights[row] = weights[choice];
+    ordered[row] = weights[choice];
   }
   for (size_t expert = 0; expert < routing.expert_count; ++expert) {
     const uint32_t* const first = row_tokens + begins[expert];
@@ -283,6 +288,8 @@ class ExpertProducts {
     const uint32_t generated_end = pass_.at(pass_.areas().generated_end)[expert];
     const size_t count = rows.size();
     const bool normed{step_.norm.chunks.sums};
+    const float* const weights =
+        step_.routing.weighs_inputs ? row_weights(pass_) + rows.begin : nullptr;
     const bool in_order = tokens[count - 1] - tokens[0] == count - 1;
     const size_t place = pass_.worker * kExpertRows;
     if (rows != gathered_) {
@@ -290,6 +297,7 @@ class ExpertProducts {
       for (size_t index = 0; index < count; ++index) {
         const size_t token = tokens[index];
         if (normed) norm_factors(pass_, step_.norm, {token, token + 1}, factors_ + index);
+        if (weights != nullptr) factors_[index] = weights[index] * (normed ? factors_[index] : 1);
         if (!in_order) copy_row(token, place + index, rows.begin + index < generated_end);
       }
     }
@@ -297,7 +305,7 @@ class ExpertProducts {
             .generated_end = generated_end,
             .input = in_order ? step_.input : step_.gathered->rows,
             .input_begin = in_order ? tokens[0] : place,
-            .factors = normed ? factors_ : nullptr};
+            .factors = normed || weights != nullptr ? factors_ : nullptr};
   }
 
   void copy_row(size_t token, size_t place, bool generated) {
@@ -330,6 +338,11 @@ void run_products(const Step& step, const Pass& pass, TaskCounter& tasks) {
   products.run_tasks(tasks);
 }
 
+// The factors of a sum's rows; nullptr: their inputs have been weighed.
+const float* sum_factors(const ExpertSumStep& step, Range rows, const Pass& pass) {
+  return step.routing.weighs_inputs ? nullptr : row_weights(pass) + rows.begin;
+}
+
 MatmulPart down_part(const ExpertSumStep& step, size_t expert) {
   return {.matrix = step.down.matrices[expert],
           .forms = step.down.forms,
@@ -357,7 +370,7 @@ void add_scattered(const ExpertSumStep& step, size_t expert, Range panels, Range
             .generated_end = generated_end - std::min(generated_end, rows.begin),
             .input = step.input,
             .input_begin = rows.begin,
-            .factors = pass.at(pass.areas().row_weights) + rows.begin},
+            .factors = sum_factors(step, rows, pass)},
            pass);
   const uint32_t* tokens = pass.at(step.routing.row_tokens) + rows.begin;
   const float* const products = pass.at(part.output);
@@ -376,11 +389,12 @@ void add_bias(const ExpertSumStep& step, size_t expert, Range columns, Range row
   const float* const bias = pass.at(bias_of(step.down, expert));
   if (bias == nullptr) return;
   const uint32_t* const tokens = pass.at(step.routing.row_tokens);
-  const float* const weights = pass.at(pass.areas().row_weights);
+  const float* const factors = sum_factors(step, rows, pass);
   for (size_t row = rows.begin; row < rows.end; ++row) {
     float* const sums = pass.at(step.down.output) + tokens[row] * step.down.output_stride;
+    const float factor = factors == nullptr ? 1 : factors[row - rows.begin];
     for (size_t column = columns.begin; column < columns.end; ++column) {
-      sums[column] += weights[row] * bias[column];
+      sums[column] += factor * bias[column];
     }
   }
 }
@@ -397,7 +411,7 @@ void add_rows(const ExpertSumStep& step, size_t expert, Range panels, Range rows
                      .generated_end = pass.batch.generated_tokens,
                      .input = step.input,
                      .input_begin = rows.begin,
-                     .factors = pass.at(pass.areas().row_weights) + rows.begin},
+                     .factors = sum_factors(step, rows, pass)},
                     pass);
   }
   constexpr size_t kPanels = kExpertSumColumns / kPanelRows;

@@ -84,6 +84,9 @@ void apply(const ElementwiseStep& step, const float* x, const float* y, size_t p
       return scale_row(x, count, step.scale, out);
     case Elementwise::kSoftCap:
       return pass.kernels.soft_cap(x, count, step.scale, out);
+    case Elementwise::kClamp:
+      for (size_t i = 0; i < count; ++i) out[i] = std::clamp(x[i], -step.scale, step.scale);
+      return;
     case Elementwise::kScaleRows: {
       float factor;
       activation_kernel(pass.kernels, step.activation.function)(
@@ -102,10 +105,7 @@ struct Moments {
   float mean = 0;
   float factor = 0;
 };
-Moments moments_of(const NormScaleStep& step, size_t row, const Pass& pass) {
-  const float* const sums = pass.at(step.sums.sums) + row * step.sums.stride;
-  const float* const squares = pass.at(step.norm.chunks.sums) + row * step.norm.chunks.stride;
-  const size_t columns = step.norm.columns;
+Moments moments_of(const float* sums, const float* squares, size_t columns, float epsilon) {
   const size_t chunks = divide_up(columns, kChunkColumns);
   float sum = 0;
   for (size_t chunk = 0; chunk < chunks; ++chunk) sum += sums[chunk];
@@ -117,7 +117,25 @@ Moments moments_of(const NormScaleStep& step, size_t row, const Pass& pass) {
     const float distance = sums[chunk] / size - mean;
     apart += squares[chunk] + size * (distance * distance);
   }
-  return {mean, 1.0F / std::sqrt(apart / static_cast<float>(columns) + step.norm.epsilon)};
+  return {mean, 1.0F / std::sqrt(apart / static_cast<float>(columns) + epsilon)};
+}
+Moments moments_of(const NormScaleStep& step, size_t row, const Pass& pass) {
+  return moments_of(pass.at(step.sums.sums) + row * step.sums.stride,
+                    pass.at(step.norm.chunks.sums) + row * step.norm.chunks.stride,
+                    step.norm.columns, step.norm.epsilon);
+}
+
+// As moments_of(), of one head.
+void center_head(const HeadsStep& step, const float* weight, const Pass& pass, float* head) {
+  const size_t dimension = step.head_dimension;
+  float sums[divide_up(kMaxHeadDimension, kChunkColumns)];
+  float squares[divide_up(kMaxHeadDimension, kChunkColumns)];
+  pass.kernels.sum_moments(head, dimension, sums, squares);
+  const Moments moments = moments_of(sums, squares, dimension, step.epsilon);
+  for (size_t i = 0; i < dimension; ++i) {
+    const float value = (head[i] - moments.mean) * moments.factor;
+    head[i] = weight == nullptr ? value : value * weight[i];
+  }
 }
 
 // The kernel's norm, as if all weights were 1.
@@ -158,8 +176,12 @@ void run_heads(const HeadsStep& step, const Pass& pass) {
     const size_t first = unit % step.head_count * step.head_dimension;
     float* const head = pass.at(step.output) + token * step.output_stride + first;
     std::memcpy(head, row_of(step.input, token, pass) + first, step.head_dimension * sizeof(float));
-    if (step.norm) {
-      pass.kernels.rms_norm(head, pass.at(step.norm), step.head_dimension, step.epsilon, head);
+    const float* const weight =
+        step.norm ? pass.at(step.norm) + unit % step.head_count * step.norm_stride : nullptr;
+    if (step.subtracts_mean) {
+      center_head(step, weight, pass, head);
+    } else if (weight != nullptr) {
+      pass.kernels.rms_norm(head, weight, step.head_dimension, step.epsilon, head);
     } else if (step.is_normed) {
       norm_head(step, pass, head);
     }

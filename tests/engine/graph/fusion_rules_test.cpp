@@ -173,8 +173,9 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
 
   EXPECT_EQ(find_gpu_gap(routed_graph({.function = GatingFunction::kChosenSoftmax}), {}),
             std::nullopt);
-  for (const Gating& gating : {Gating{.function = GatingFunction::kSigmoid}, Gating{.scale = 2},
-                               Gating{.group_count = 2, .chosen_groups = 1}}) {
+  for (const Gating& gating :
+       {Gating{.function = GatingFunction::kSigmoid}, Gating{.scale = 2},
+        Gating{.weighs_inputs = true}, Gating{.group_count = 2, .chosen_groups = 1}}) {
     EXPECT_EQ(find_gpu_gap(routed_graph(gating), {}),
               "routing by anything but the softmax of the chosen scores");
   }

@@ -26,7 +26,10 @@ constexpr float kEpsilon = 1e-5F;
 class GraphMaker {
  public:
   explicit GraphMaker(uint64_t seed)
-      : random_(seed), matrices_(~seed), latents_(seed * 0x9e3779b97f4a7c15U) {}
+      : random_(seed),
+        matrices_(~seed),
+        latents_(seed * 0x9e3779b97f4a7c15U),
+        forms_(~(seed * 0x9e3779b97f4a7c15U)) {}
 
   Graph make() {
     columns_ = 32 * (2 + pick(3));
@@ -75,6 +78,9 @@ class GraphMaker {
 
   // Draws what heads are made of and embeddings of layers: likewise.
   size_t pick_of_latents(size_t count) { return latents_() % count; }
+
+  // Draws forms of operations that few models have: likewise.
+  size_t pick_of_forms(size_t count) { return forms_() % count; }
 
   static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
 
@@ -169,8 +175,10 @@ class GraphMaker {
         case 1:
           return graph_.l2_norm(x, kEpsilon, pick(2) == 0 ? heads : 1);
         default: {
-          const WeightId weight = vector("norm", graph_.columns(x) / heads);
-          return graph_.head_norm(x, weight, kEpsilon, heads);
+          const bool is_own = pick_of_forms(4) == 0;
+          const WeightId weight = vector("norm", graph_.columns(x) / (is_own ? 1 : heads));
+          return pick_of_forms(4) == 0 ? graph_.head_layer_norm(x, weight, kEpsilon, heads)
+                                       : graph_.head_norm(x, weight, kEpsilon, heads);
         }
       }
     };
@@ -189,7 +197,12 @@ class GraphMaker {
     const size_t how = pick(6);
     const size_t other = pick(5) == 0 ? pick(6) : how;
     const size_t rotary = pick(graph_.rotaries().size());
-    ValueId q = product(h, heads * dimension);
+    const bool clamps = pick_of_forms(5) == 0;
+    const auto input = [&](size_t columns) {
+      const ValueId x = product(h, columns);
+      return clamps ? graph_.clamp(x, 0.9F) : x;
+    };
+    ValueId q = input(heads * dimension);
     if (pick(6) == 0) q = temperature(q);
     q = treat(q, heads, how, rotary);
     if (pick(6) == 0) q = temperature(q);
@@ -199,10 +212,11 @@ class GraphMaker {
       traits.section = stored_->traits.section;
       return graph_.attention_over(layer, stored_->attended, q, traits);
     }
-    const ValueId key = product(h, kv_heads * dimension);
+    const ValueId key = input(kv_heads * dimension);
     const bool is_key = value_dimension == dimension && pick(5) == 0;
     const ValueId k = treat(key, kv_heads, other, rotary);
-    const ValueId v = is_key ? key : product(h, kv_heads * value_dimension);
+    ValueId v = is_key ? key : input(kv_heads * value_dimension);
+    if (pick_of_forms(5) == 0) v = graph_.head_norm(v, kNone, kEpsilon, kv_heads);
     stored_->traits = traits;
     stored_->attended = graph_.attention(layer, q, k, v, heads, kv_heads, traits);
     return stored_->attended;
@@ -279,7 +293,8 @@ class GraphMaker {
   ValueId route(ValueId scores) {
     Gating gating{.function = static_cast<GatingFunction>(pick(4)),
                   .is_normalized = pick(2) == 0,
-                  .scale = pick(2) == 0 ? 1 : 1.7F};
+                  .scale = pick(2) == 0 ? 1 : 1.7F,
+                  .weighs_inputs = pick_of_forms(4) == 0};
     if (pick(2) == 0) return graph_.route(scores, kExperts, gating);
     if (pick(2) == 0) {
       gating.group_count = pick(2) == 0 ? 2 : 3;
@@ -303,7 +318,10 @@ class GraphMaker {
       return ids;
     };
     const size_t wide = width(96);
-    const ValueId routing = route(product(h, kExperts));
+    // The router may read something else than the experts, and its scores may be scaled.
+    ValueId scores = product(pick_of_forms(4) == 0 ? norm(h) : h, kExperts);
+    if (pick_of_forms(4) == 0) scores = graph_.scale(scores, 0.7F);
+    const ValueId routing = route(scores);
     ValueId y = graph_.expert_matmul(h, routing, experts(wide, columns_), biases(wide));
     if (pick(4) == 0) {
       y = graph_.activation(any_activation(), y);
@@ -362,6 +380,7 @@ class GraphMaker {
 
   // The end of a part of a layer, before the residual.
   ValueId finish(ValueId y) {
+    if (pick_of_forms(8) == 0) y = graph_.clamp(y, 1.5F);
     if (pick(4) == 0) y = norm(y);
     if (pick(4) == 0) y = graph_.scale(y, 0.8F);
     if (pick(6) == 0) y = temperature(y);
@@ -390,6 +409,7 @@ class GraphMaker {
   std::mt19937_64 random_;
   std::mt19937_64 matrices_;
   std::mt19937_64 latents_;
+  std::mt19937_64 forms_;
   Graph graph_;
   std::optional<Stored> stored_;
   std::array<Format, 2> formats_ = {};

@@ -49,9 +49,17 @@ const std::vector<std::vector<double>> kShares = {{1}, {1, 1}, {3, 1}, {2, 1, 1}
 TEST(RandomGraphs, have_every_operation_and_every_activation) {
   std::set<Operation> operations;
   std::set<ActivationFunction> activations;
+  size_t own_norms = 0;
+  size_t without_mean = 0;
+  size_t weighed_inputs = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
+      if (seed < Seeds().count) {
+        own_norms += has_own_norms(graph, node) ? 1 : 0;
+        without_mean += node.subtracts_mean ? 1 : 0;
+        weighed_inputs += node.gating.weighs_inputs ? 1 : 0;
+      }
       operations.insert(node.operation);
       const bool has_activation =
           node.operation == Operation::kActivation || node.operation == Operation::kGate;
@@ -60,6 +68,9 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
   }
   EXPECT_EQ(operations.size(), kOperationCount);
   EXPECT_EQ(activations.size(), kActivationFunctionCount);
+  EXPECT_GT(own_norms, 0U);
+  EXPECT_GT(without_mean, 0U);
+  EXPECT_GT(weighed_inputs, 0U);
 }
 
 TEST(RandomGraphs, have_matrices_of_every_format_and_with_scales) {

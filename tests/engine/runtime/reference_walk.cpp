@@ -227,6 +227,7 @@ ReferenceRows ReferenceWalk::copy_heads(const GraphNode& node) {
 ReferenceRows ReferenceWalk::experts(const GraphNode& node) {
   const bool sums = node.operation == Operation::kExpertSum;
   const auto& routing = routings_[node.inputs[1]];
+  const bool weighs_inputs = graph_.producer(node.inputs[1]).gating.weighs_inputs;
   const ReferenceRows& input = values_[node.inputs[0]];
   const size_t chosen = graph_.producer(node.inputs[1]).chosen_count;
   const size_t rows = sums ? tokens_.size() : tokens_.size() * chosen;
@@ -239,12 +240,13 @@ ReferenceRows ReferenceWalk::experts(const GraphNode& node) {
         if (routing[token][choice].expert != expert) continue;
         const auto& x = input[sums ? token * chosen + choice : token];
         auto y = product(id, weight, as_input(x, graph_.weights()[id].format), sums);
+        const double factor = sums != weighs_inputs ? routing[token][choice].weight : 1;
+        if (!sums) std::ranges::for_each(y, [&](double& each) { each *= factor; });
         for (size_t i = 0; i < y.size() && !node.biases.empty(); ++i) {
           y[i] += double{weights_[node.biases[expert]][i]};
         }
-        const double factor = sums ? routing[token][choice].weight : 1;
         auto& out = output[sums ? token : token * chosen + choice];
-        for (size_t i = 0; i < y.size(); ++i) out[i] += factor * y[i];
+        for (size_t i = 0; i < y.size(); ++i) out[i] += (sums ? factor : 1) * y[i];
       }
     }
   }
@@ -325,20 +327,25 @@ ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
   return rows;
 }
 
-// The norm of whole rows, or of each head.
+// The norm of whole rows, or of each head, with one weight for all or for each.
 ReferenceRows ReferenceWalk::norm(const GraphNode& node) {
   ReferenceRows rows = values_[node.inputs[0]];
   const bool of_heads = node.operation == Operation::kHeadNorm;
-  const std::vector<float> ones(of_heads ? node.head_dimension : rows.front().size(), 1.0F);
+  const size_t size = of_heads ? node.head_dimension : rows.front().size();
+  const std::vector<float> ones(size, 1.0F);
   const std::vector<float>& weight = node.weight == kNone ? ones : weights_[node.weight];
+  const auto columns = static_cast<double>(size);
+  const double error = node.subtracts_mean ? kFunction : kF32;
   for (auto& row : rows) {
-    for (size_t begin = 0; begin < row.size(); begin += weight.size()) {
+    for (size_t begin = 0; begin < row.size(); begin += size) {
+      double sum = 0;
+      for (size_t i = begin; i < begin + size; ++i) sum += row[i];
+      const double mean = node.subtracts_mean ? sum / columns : 0;
       double squares = 0;
-      for (size_t i = 0; i < weight.size(); ++i) squares += row[begin + i] * row[begin + i];
-      const double factor =
-          1 / std::sqrt(squares / static_cast<double>(weight.size()) + double{node.epsilon});
-      for (size_t i = 0; i < weight.size(); ++i) {
-        row[begin + i] = moved(row[begin + i] * factor * double{weight[i]}, kF32);
+      for (size_t i = begin; i < begin + size; ++i) squares += (row[i] - mean) * (row[i] - mean);
+      const double factor = 1 / std::sqrt(squares / columns + double{node.epsilon});
+      for (size_t i = begin; i < begin + size; ++i) {
+        row[i] = moved((row[i] - mean) * factor * double{weight[i % weight.size()]}, error);
       }
     }
   }
@@ -416,6 +423,9 @@ ReferenceRows ReferenceWalk::elementwise(const GraphNode& node) {
         case Operation::kScale:
           out = moved(scale * out, kF32);
           break;
+        case Operation::kClamp:
+          out = std::clamp(out, -scale, scale);
+          break;
         default:
           out = moved(scale * std::tanh(out / scale), kFunction);
       }
@@ -466,6 +476,7 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
     case Operation::kAdd:
     case Operation::kScale:
     case Operation::kSoftCap:
+    case Operation::kClamp:
     case Operation::kScaleRows:
     case Operation::kTemperature:
       return elementwise(node);
