@@ -107,6 +107,8 @@ std::optional<std::string> unused_part(std::string_view name, const Model& model
   if (block && *block >= model.layer_count && *block < blocks) {
     return fmt::format("block {}, which predicts further tokens (MTP)", *block);
   }
+  const auto unused_here = model.unused_tensors.find(std::string(name));
+  if (unused_here != model.unused_tensors.end()) return unused_here->second;
   for (const UnusedPart& unused : kUnusedParts) {
     if (name.starts_with(unused.prefix) && name.ends_with(unused.suffix)) {
       return std::string(unused.part);

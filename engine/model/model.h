@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -30,7 +31,9 @@ struct Model {
   size_t trained_context_tokens = 0;
   size_t vocabulary_size = 0;
   size_t layer_count = 0;
-  std::set<std::string> scale_tensors = {};  // whose values are the graph's Weight::scale
+  std::set<std::string> scale_tensors = {};  // whose values the graph has as Weight::scale or so
+  // By name the part of the model that they belong to, which it does without.
+  std::map<std::string, std::string> unused_tensors = {};
   std::vector<LeftOutTensors> left_out = {};
 };
 

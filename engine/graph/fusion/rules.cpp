@@ -43,6 +43,20 @@ std::optional<std::string_view> attention_gap(const GraphNode& node) {
   return std::nullopt;
 }
 
+// Whether layers have heads of different numbers or sizes.
+bool has_heads_by_layer(const Graph& graph) {
+  const GraphNode* first = nullptr;
+  for (const GraphNode& node : graph.nodes()) {
+    if (node.operation != Operation::kAttention) continue;
+    if (first == nullptr) first = &node;
+    const bool is_alike = node.head_count == first->head_count &&
+                          node.kv_head_count == first->kv_head_count &&
+                          node.head_dimension == first->head_dimension;
+    if (!is_alike) return true;
+  }
+  return false;
+}
+
 bool has_scale(const Graph& graph, const GraphNode& node) {
   const auto is_scaled = [&](WeightId id) { return graph.weights()[id].scale != 1; };
   return (node.weight != kNone && is_scaled(node.weight)) ||
@@ -124,6 +138,7 @@ std::vector<Group> make_groups(const Graph& graph, const Split& split, const Fus
 }
 
 std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet& without) {
+  if (has_heads_by_layer(graph)) return "attention with other heads than another layer's";
   const std::vector<ValueReaders> readers = find_readers(graph);
   for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
     const Strategy strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -29,21 +31,27 @@ class DecoderBuilder {
                  ModelTensors& tensors, Graph& graph)
       : traits_(traits), shape_(shape), tables_(tables), tensors_(tensors), graph_(graph) {}
 
-  ValueId add_layer(ValueId x, size_t layer);
   ValueId norm(const std::string& name, ValueId x);
   ValueId scale(ValueId x, float factor) { return factor == 1 ? x : graph_.scale(x, factor); }
+  // Each token's embeddings for all layers, of which x is the usual one.
+  void embed_by_layer(ValueId x, size_t vocabulary);
+  ValueId add_layer(ValueId x, size_t layer);
 
  private:
+  bool has_rotary(size_t layer) const;
   // A norm of a layer by its tensor's name; without a name x itself.
   ValueId layer_norm(const std::string& block, std::string_view name, ValueId x);
-  ValueId head_norm(const std::string& name, ValueId x, size_t heads);
+  ValueId head_norm(const std::string& name, ValueId x, size_t heads, bool is_rotated);
   ValueId treat_heads(const std::string& norm, ValueId x, size_t heads, size_t layer);
+  std::vector<Product> attention_inputs(const std::string& block, size_t layer, size_t columns);
   ValueId attend(const std::string& block, size_t layer, ValueId h,
                  const std::vector<Product>& inputs);
   ValueId attend_latents(const std::string& block, size_t layer, ValueId h);
   ValueId add_attention(const std::string& block, size_t layer, ValueId h);
   ValueId add_dense_feed_forward(const std::string& block, size_t layer, ValueId h);
-  ValueId add_feed_forward(const std::string& block, size_t layer, ValueId h);
+  ValueId add_feed_forward(const std::string& block, size_t layer, const MixtureInputs& inputs);
+  ValueId add_parts(const std::string& block, size_t layer, ValueId x);
+  ValueId add_layer_embedding(const std::string& block, size_t layer, ValueId x);
   AttentionTraits attention_traits(const std::string& block, size_t layer);
 
   const DecoderTraits& traits_;
@@ -51,10 +59,22 @@ class DecoderBuilder {
   const RotaryTables& tables_;
   ModelTensors& tensors_;
   Graph& graph_;
+  ValueId layer_embeddings_ = kNone;
+  std::vector<ValueId> attended_ = std::vector<ValueId>(shape_.layers.size(), kNone);  // by layer
 };
+
+bool DecoderBuilder::has_rotary(size_t layer) const {
+  if (traits_.alibi_bias != 0) return false;
+  const bool is_alone = shape_.window > 0 && traits_.window.rotates_alone;
+  return (traits_.has_rotary == nullptr || traits_.has_rotary(layer)) &&
+         (shape_.layers[layer].has_window || !is_alone);
+}
 
 ValueId DecoderBuilder::norm(const std::string& name, ValueId x) {
   const size_t columns = graph_.columns(x);
+  if (traits_.norm == NormKind::kPlainLayer) {
+    return graph_.layer_norm(x, kNone, kNone, shape_.epsilon);
+  }
   const bool is_rms = traits_.norm == NormKind::kRms;
   const WeightId weight = tensors_.vector(name + ".weight", columns, Presence::kRequired);
   const WeightId bias =
@@ -68,56 +88,109 @@ ValueId DecoderBuilder::layer_norm(const std::string& block, std::string_view na
   return name.empty() ? x : norm(block + std::string(name), x);
 }
 
-ValueId DecoderBuilder::head_norm(const std::string& name, ValueId x, size_t heads) {
-  const bool is_whole = traits_.head_norms.are_whole;
-  const size_t columns = is_whole ? graph_.columns(x) : graph_.columns(x) / heads;
-  const WeightId weight = tensors_.vector(name + ".weight", columns, traits_.head_norms.presence);
-  if (weight == kNone) return x;
-  return is_whole ? graph_.rms_norm(x, weight, shape_.epsilon)
-                  : graph_.head_norm(x, weight, shape_.epsilon, heads);
+ValueId DecoderBuilder::head_norm(const std::string& name, ValueId x, size_t heads,
+                                  bool is_rotated) {
+  const HeadNormTraits& norms = traits_.head_norms;
+  const float epsilon = shape_.epsilon;
+  const size_t columns = graph_.columns(x);
+  const std::string tensor = name + ".weight";
+  switch (norms.weights) {
+    case HeadNormWeights::kUnweighted:
+      return is_rotated ? graph_.head_norm(x, kNone, epsilon, heads) : x;
+    case HeadNormWeights::kWhole: {
+      const WeightId weight = tensors_.vector(tensor, columns, norms.presence);
+      return weight == kNone ? x : graph_.rms_norm(x, weight, epsilon);
+    }
+    case HeadNormWeights::kShared: {
+      const WeightId weight = tensors_.vector(tensor, columns / heads, norms.presence);
+      return weight == kNone ? x : graph_.head_norm(x, weight, epsilon, heads);
+    }
+    case HeadNormWeights::kOwn: {
+      const WeightId weight =
+          tensors_.vector_of_heads(tensor, heads, columns / heads, norms.presence);
+      return weight == kNone ? x : graph_.head_layer_norm(x, weight, epsilon, heads);
+    }
+  }
+  return x;
 }
 
 // The norm and the positions of queries or keys.
 ValueId DecoderBuilder::treat_heads(const std::string& norm, ValueId x, size_t heads,
                                     size_t layer) {
-  const bool has_window = shape_.has_window(layer);
-  const bool is_alone = shape_.window > 0 && traits_.window.rotates_alone;
-  const bool has_rotary =
-      (traits_.has_rotary == nullptr || traits_.has_rotary(layer)) && (has_window || !is_alone);
-  if (!traits_.head_norms.are_last) x = head_norm(norm, x, heads);
-  if (has_rotary) x = graph_.rotary(x, heads, has_window ? tables_.windowed : tables_.usual);
-  if (traits_.head_norms.are_last) x = head_norm(norm, x, heads);
+  const bool is_rotated = has_rotary(layer);
+  const bool is_windowed = shape_.layers[layer].has_window;
+  if (!traits_.head_norms.are_last) x = head_norm(norm, x, heads, is_rotated);
+  if (is_rotated) x = graph_.rotary(x, heads, is_windowed ? tables_.windowed : tables_.usual);
+  if (traits_.head_norms.are_last) x = head_norm(norm, x, heads, is_rotated);
   return x;
 }
 
 AttentionTraits DecoderBuilder::attention_traits(const std::string& block, size_t layer) {
-  const WeightId sinks =
-      traits_.has_sinks
-          ? tensors_.vector(block + "attn_sinks.weight", shape_.sizes.heads, Presence::kRequired)
-          : kNone;
-  return {.scale = shape_.score_factor,
-          .window = shape_.has_window(layer) ? shape_.window : 0,
-          .score_cap = shape_.score_cap,
-          .sinks = sinks};
+  const LayerShape& sizes = shape_.layers[layer];
+  WeightId sinks = kNone;
+  if (traits_.sinks) {
+    sinks = tensors_.vector(block + "attn_sinks.weight", sizes.heads, *traits_.sinks);
+  }
+  AttentionTraits attention = {.scale = sizes.score_factor,
+                               .score_cap = shape_.score_cap,
+                               .alibi_bias = traits_.alibi_bias,
+                               .sinks = sinks};
+  const bool is_section = traits_.window.kind == WindowKind::kSection;
+  if (sizes.has_window) (is_section ? attention.section : attention.window) = shape_.window;
+  return attention;
 }
 
-// Attention of heads with keys and values of their own; `inputs`: the products that make queries,
-// keys and values.
+// The products that make queries, keys and values: of a layer that reads an earlier one's keys and
+// values the first alone, and without the last where values are keys.
+std::vector<Product> DecoderBuilder::attention_inputs(const std::string& block, size_t layer,
+                                                      size_t columns) {
+  const LayerShape& sizes = shape_.layers[layer];
+  const std::array<ProductName, 3> names = {{{"attn_q", sizes.heads * sizes.head_dimension},
+                                             {"attn_k", sizes.kv_heads * sizes.head_dimension},
+                                             {"attn_v", sizes.kv_heads * sizes.value_dimension}}};
+  const bool is_fused = tensors_.has(block + "attn_qkv.weight");
+  size_t count = names.size();
+  if (sizes.stored_by != layer) {
+    count = 1;
+    for (const char* const unused : {"attn_k", "attn_v"}) {
+      tensors_.leave_out(block + unused, "keys and values of layers that read earlier ones'");
+    }
+  } else if (traits_.may_share_keys && !is_fused && !tensors_.has(block + "attn_v.weight") &&
+             sizes.value_dimension == sizes.head_dimension) {
+    count = 2;
+  }
+  return tensors_.products(block, names, "attn_qkv", columns, traits_.attention_biases, count);
+}
+
+// Attention of heads with keys and values of their own, or of an earlier layer; `inputs`: what
+// attention_inputs() gives.
 ValueId DecoderBuilder::attend(const std::string& block, size_t layer, ValueId h,
                                const std::vector<Product>& inputs) {
-  const auto multiply = [&](const Product& product) {
-    return graph_.matmul(h, product.weight, product.bias);
-  };
-  const size_t heads = shape_.sizes.heads;
-  const ValueId q = multiply(inputs[0]);
-  const ValueId k = multiply(inputs[1]);
-  const ValueId v = multiply(inputs[2]);
-  ValueId queries = treat_heads(block + "attn_q_norm", q, heads, layer);
-  const ValueId keys = treat_heads(block + "attn_k_norm", k, shape_.kv_heads, layer);
-  if (shape_.temperature) queries = graph_.temperature(queries, *shape_.temperature);
+  const LayerShape& sizes = shape_.layers[layer];
+  const float bound = shape_.input_bound;
+  std::vector<ValueId> made;
+  for (const Product& input : inputs) {
+    const ValueId product = graph_.matmul(h, input.weight, input.bias);
+    made.push_back(bound == 0 ? product : graph_.clamp(product, bound));
+  }
+  ValueId queries = treat_heads(block + "attn_q_norm", made.front(), sizes.heads, layer);
+  const bool has_temperature =
+      shape_.temperature && !(traits_.temperature->is_unrotated && has_rotary(layer));
+  if (has_temperature) queries = graph_.temperature(queries, *shape_.temperature);
   const AttentionTraits traits = attention_traits(block, layer);
   if (tensors_.failed()) return h;
-  return graph_.attention(layer, queries, keys, v, heads, shape_.kv_heads, traits);
+  if (sizes.stored_by != layer) {
+    return graph_.attention_over(layer, attended_[sizes.stored_by], queries, traits);
+  }
+  const ValueId keys = treat_heads(block + "attn_k_norm", made[1], sizes.kv_heads, layer);
+  ValueId values = made.back();
+  if (traits_.head_norms.of_values) {
+    values = graph_.head_norm(values, kNone, shape_.epsilon, sizes.kv_heads);
+  }
+  if (tensors_.failed()) return h;
+  attended_[layer] =
+      graph_.attention(layer, queries, keys, values, sizes.heads, sizes.kv_heads, traits);
+  return attended_[layer];
 }
 
 ValueId DecoderBuilder::attend_latents(const std::string& block, size_t layer, ValueId h) {
@@ -125,35 +198,36 @@ ValueId DecoderBuilder::attend_latents(const std::string& block, size_t layer, V
   latent.epsilon = shape_.epsilon;
   latent.traits = attention_traits(block, layer);
   latent.temperature = shape_.temperature;
+  if (traits_.has_indexer) {
+    tensors_.leave_out(block + "indexer.",
+                       "the indexer of attention, which leaves out no key of so short a context");
+  }
   return add_latent_attention(graph_, tensors_, latent, block, layer, h);
 }
 
 // Returns what is to be added to the residual, but for a norm behind it.
 ValueId DecoderBuilder::add_attention(const std::string& block, size_t layer, ValueId h) {
+  const LayerShape& sizes = shape_.layers[layer];
   const size_t columns = graph_.columns(h);
-  const size_t heads = shape_.sizes.heads;
-  const size_t kv_heads = shape_.kv_heads;
-  const size_t dimension = shape_.sizes.head_dimension;
-  const size_t value_dimension =
-      shape_.latent_attention ? shape_.latent_attention->value_dimension : shape_.value_dimension;
+  const bool is_product = sizes.kv_heads == 0;  // in the place of attention
   std::vector<Product> inputs;
-  if (!shape_.latent_attention) {
-    const std::array<ProductName, 3> names = {{{"attn_q", heads * dimension},
-                                               {"attn_k", kv_heads * dimension},
-                                               {"attn_v", kv_heads * value_dimension}}};
-    inputs = tensors_.products(block, names, "attn_qkv", columns, traits_.attention_biases);
-  }
-  const Product output = tensors_.product(block, {"attn_output", columns}, heads * value_dimension,
-                                          traits_.output_bias);
+  if (!shape_.latent_attention && !is_product) inputs = attention_inputs(block, layer, columns);
+  const size_t attended_columns = is_product ? columns : sizes.heads * sizes.value_dimension;
+  const Product output =
+      tensors_.product(block, {"attn_output", columns}, attended_columns, traits_.output_bias);
   if (tensors_.failed()) return h;
-  const ValueId attended =
-      shape_.latent_attention ? attend_latents(block, layer, h) : attend(block, layer, h, inputs);
-  return tensors_.failed() ? h : graph_.matmul(attended, output.weight, output.bias);
+  ValueId attended = h;
+  if (!is_product) {
+    attended =
+        shape_.latent_attention ? attend_latents(block, layer, h) : attend(block, layer, h, inputs);
+  }
+  if (tensors_.failed()) return h;
+  return scale(graph_.matmul(attended, output.weight, output.bias), shape_.value_factor);
 }
 
 ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, size_t layer, ValueId h) {
   const size_t columns = graph_.columns(h);
-  const size_t wide = shape_.feed_forward;
+  const size_t wide = shape_.layers[layer].feed_forward;
   std::vector<Product> inputs;
   if (traits_.is_gated) {
     const std::array<ProductName, 2> names = {{{"ffn_gate", wide}, {"ffn_up", wide}}};
@@ -163,7 +237,7 @@ ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, size_t 
   }
   const Product down = tensors_.product(block, {"ffn_down", columns}, wide);
   if (tensors_.failed()) return h;
-  const Activation& activation = shape_.activations[layer];
+  const Activation& activation = shape_.layers[layer].activation;
   std::vector<ValueId> values;
   for (const Product& input : inputs) values.push_back(graph_.matmul(h, input.weight, input.bias));
   const ValueId activated = traits_.is_gated ? graph_.gate(activation, values[0], values[1])
@@ -171,35 +245,97 @@ ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, size_t 
   return graph_.matmul(activated, down.weight, down.bias);
 }
 
-ValueId DecoderBuilder::add_feed_forward(const std::string& block, size_t layer, ValueId h) {
-  return shape_.mixture.has_experts(layer)
-             ? add_expert_mixture(graph_, tensors_, shape_.mixture, block, h)
-             : add_dense_feed_forward(block, layer, h);
+// Without experts, of experts, or of both.
+ValueId DecoderBuilder::add_feed_forward(const std::string& block, size_t layer,
+                                         const MixtureInputs& inputs) {
+  if (!shape_.layers[layer].has_experts) {
+    return add_dense_feed_forward(block, layer, inputs.normed);
+  }
+  ExpertMixture mixture = shape_.mixture;
+  mixture.epsilon = shape_.epsilon;
+  if (!traits_.beside) return add_expert_mixture(graph_, tensors_, mixture, block, inputs);
+  const BesideTraits& beside = *traits_.beside;
+  const ValueId dense =
+      layer_norm(block, beside.behind_dense, add_dense_feed_forward(block, layer, inputs.normed));
+  MixtureInputs others = inputs;
+  const ValueId read = beside.reads_layer_input ? inputs.layer : inputs.residual;
+  others.normed = layer_norm(block, beside.before_experts, read);
+  const ValueId experts = layer_norm(block, beside.behind_experts,
+                                     add_expert_mixture(graph_, tensors_, mixture, block, others));
+  return tensors_.failed() ? inputs.normed : graph_.add(dense, experts);
+}
+
+// Attention and the feed-forward, whichever of them the layer has.
+ValueId DecoderBuilder::add_parts(const std::string& block, size_t layer, ValueId x) {
+  const LayerNorms& norms = traits_.norms;
+  const LayerShape& sizes = shape_.layers[layer];
+  const bool is_parallel = traits_.residual == ResidualForm::kParallel;
+  const auto finish = [&](std::string_view behind, ValueId y) {
+    return scale(layer_norm(block, behind, y), shape_.residual_factor);
+  };
+  const ValueId input = x;
+  ValueId h = x;
+  std::vector<ValueId> parts;  // that are still to be added to the residual
+  if (sizes.heads > 0) {
+    h = layer_norm(block, norms.attention, x);
+    parts.push_back(finish(norms.behind_attention, add_attention(block, layer, h)));
+    if (tensors_.failed()) return x;
+    if (!is_parallel) x = graph_.add(x, std::exchange(parts, {}).front());
+  }
+  if (sizes.has_experts || sizes.feed_forward > 0) {
+    const bool shares_norm = is_parallel && norms.feed_forward.empty();
+    const ValueId normed = shares_norm ? h : layer_norm(block, norms.feed_forward, x);
+    const ValueId fed = add_feed_forward(block, layer, {normed, x, input});
+    parts.push_back(finish(norms.behind_feed_forward, fed));
+  }
+  if (tensors_.failed()) return x;
+  for (const ValueId part : parts) x = graph_.add(x, part);
+  return x;
+}
+
+// Gemma 3n's and 4's: what the usual embedding makes for a layer is added to the layer's own.
+void DecoderBuilder::embed_by_layer(ValueId x, size_t vocabulary) {
+  const size_t layers = shape_.layers.size();
+  const size_t columns = shape_.layer_columns;
+  const WeightId table =
+      tensors_.matrix_alone("per_layer_token_embd.weight", vocabulary, layers * columns);
+  const WeightId matrix =
+      tensors_.matrix("per_layer_model_proj.weight", layers * columns, shape_.sizes.columns);
+  const WeightId norm = tensors_.vector("per_layer_proj_norm.weight", columns, Presence::kRequired);
+  if (tensors_.failed()) return;
+  const auto root = [](size_t count) { return std::sqrt(static_cast<float>(count)); };
+  const ValueId own = graph_.scale(graph_.embed(table), root(columns));
+  const ValueId made = graph_.scale(graph_.matmul(x, matrix), 1 / root(shape_.sizes.columns));
+  const ValueId normed = graph_.head_norm(made, norm, shape_.epsilon, layers);
+  layer_embeddings_ = graph_.scale(graph_.add(normed, own), 1 / root(2));
+}
+
+// The layer's result gates the token's embedding for the layer.
+ValueId DecoderBuilder::add_layer_embedding(const std::string& block, size_t layer, ValueId x) {
+  const size_t columns = shape_.layer_columns;
+  const size_t wide = graph_.columns(x);
+  const Product gate = tensors_.product(block, {"inp_gate", columns}, wide);
+  const Product output = tensors_.product(block, {"proj", wide}, columns);
+  if (tensors_.failed()) return x;
+  const ValueId own = graph_.slice_heads(layer_embeddings_, 1, layer * columns, columns);
+  const ValueId gated =
+      graph_.gate(shape_.layers[layer].activation, graph_.matmul(x, gate.weight, gate.bias), own);
+  const ValueId made = norm(block + "post_norm", graph_.matmul(gated, output.weight, output.bias));
+  return tensors_.failed() ? x : graph_.add(x, made);
 }
 
 ValueId DecoderBuilder::add_layer(ValueId x, size_t layer) {
   const std::string block = fmt::format("blk.{}.", layer);
-  const LayerNorms& norms = traits_.norms;
-  const auto finish = [&](std::string_view behind, ValueId y) {
-    return scale(layer_norm(block, behind, y), shape_.residual_factor);
-  };
-  const ValueId h = layer_norm(block, norms.attention, x);
-  const ValueId attended = finish(norms.behind_attention, add_attention(block, layer, h));
-  if (traits_.residual == ResidualForm::kParallel) {
-    const ValueId other = norms.feed_forward.empty() ? h : layer_norm(block, norms.feed_forward, x);
-    const ValueId fed = finish(norms.behind_feed_forward, add_feed_forward(block, layer, other));
-    return tensors_.failed() ? x : graph_.add(graph_.add(x, attended), fed);
-  }
-  if (tensors_.failed()) return x;
-  x = graph_.add(x, attended);
-  const ValueId fed = add_feed_forward(block, layer, layer_norm(block, norms.feed_forward, x));
-  const ValueId finished = finish(norms.behind_feed_forward, fed);
-  return tensors_.failed() ? x : graph_.add(x, finished);
+  x = add_parts(block, layer, x);
+  if (layer_embeddings_ != kNone) x = add_layer_embedding(block, layer, x);
+  if (!traits_.has_output_scales) return x;
+  return scale(x, tensors_.number(block + "layer_output_scale.weight").value_or(1));
 }
 
 Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits& traits,
                                   const std::string& architecture, DecoderShape& shape,
                                   Graph& graph) {
+  if (traits.alibi_bias != 0) return RotaryTables();
   RopeShape rope_shape{
       .pairs = traits.rotary_pairs,
       .head_dimension = shape.latent_attention ? shape.latent_attention->rope_dimension
@@ -210,15 +346,19 @@ Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits
       .rounds_ramp = traits.rounds_yarn_ramp};
   auto usual = read_rope(source.file, architecture, rope_shape);
   if (!usual) return std::unexpected(usual.error());
-  shape.score_factor *= static_cast<float>(usual->score_factor);
-  if (!std::isfinite(shape.score_factor)) {
+  for (LayerShape& layer : shape.layers) {
+    layer.score_factor *= static_cast<float>(usual->score_factor);
+    if (std::isfinite(layer.score_factor)) continue;
     return invalid_input("{}.rope.scaling.* make scores {} times as large; it must be finite",
                          architecture, usual->score_factor);
   }
   RotaryTables tables;
   tables.usual = graph.add_rotary(std::move(usual->rotary));
   tables.windowed = tables.usual;
-  if (shape.window == 0) return tables;
+  const auto windowed_layer = std::ranges::find(shape.layers, true, &LayerShape::has_window);
+  if (windowed_layer == shape.layers.end()) return tables;
+  rope_shape.head_dimension = windowed_layer->head_dimension;
+  rope_shape.dimension_key = "rope.dimension_count_swa";
   const Rotary& all = graph.rotaries()[tables.usual];
   rope_shape.fallback_key = "rope.freq_base";
   rope_shape.base_key = "rope.freq_base_swa";
@@ -245,6 +385,17 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   if (embedding == nullptr) return invalid_input("tensor token_embd.weight is missing");
   model.vocabulary_size = embedding->rows();
   model.trained_context_tokens = shape->context;
+  if (const size_t most = shape->indexed_keys; most > 0) {
+    if (source.context_tokens > most) {
+      return invalid_input(
+          "a context of {} tokens was asked for, but from {} on ({}.attention.indexer.top_k) this "
+          "model's attention leaves out keys that its indexer chooses, which is not known here: "
+          "ask "
+          "for {} or less",
+          source.context_tokens, most, model.architecture, most);
+    }
+    model.trained_context_tokens = std::min(shape->context, most);
+  }
   model.layer_count = shape->sizes.layers;
   Graph& graph = model.graph;
   const auto tables = add_rotaries(source, traits, model.architecture, *shape, graph);
@@ -252,10 +403,11 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
 
   ModelTensors tensors(file, graph);
   const size_t columns = shape->sizes.columns;
-  const WeightId table = tensors.table("token_embd.weight", model.vocabulary_size, columns);
+  const WeightId table = tensors.matrix_alone("token_embd.weight", model.vocabulary_size, columns);
   if (tensors.failed()) return std::unexpected(tensors.result().error());
   DecoderBuilder builder(traits, *shape, *tables, tensors, graph);
   ValueId x = builder.scale(graph.embed(table), shape->embedding_factor);
+  if (shape->layer_columns > 0) builder.embed_by_layer(x, model.vocabulary_size);
   for (size_t layer = 0; layer < shape->sizes.layers && !tensors.failed(); ++layer) {
     x = builder.add_layer(x, layer);
   }
@@ -266,6 +418,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   const WeightId bias = tensors.vector("output.bias", model.vocabulary_size, Presence::kOptional);
   if (auto result = tensors.result(); !result) return std::unexpected(result.error());
   model.scale_tensors = tensors.scale_tensors();
+  model.unused_tensors = tensors.unused_tensors();
   ValueId logits = builder.scale(graph.matmul(x, output, bias), shape->logit_factor);
   if (shape->logit_cap != 0) logits = graph.soft_cap(logits, shape->logit_cap);
   graph.set_logits(logits);

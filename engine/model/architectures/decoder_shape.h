@@ -14,27 +14,37 @@
 
 namespace lockstep {
 
+struct LayerShape {
+  size_t heads = 0;     // of queries; 0: the layer has no attention
+  size_t kv_heads = 0;  // 0: a product stands in the place of attention
+  size_t head_dimension = 0;
+  size_t value_dimension = 0;
+  size_t stored_by = 0;  // the layer whose keys and values it reads: itself or an earlier one
+  bool has_window = false;
+  float score_factor = 0;  // of attention, beside what positions bring
+  bool has_experts = false;
+  size_t feed_forward = 0;     // without experts or beside them; 0: there is none
+  Activation activation = {};  // of this feed-forward
+};
+
 struct DecoderShape {
   DecoderSizes sizes;
-  size_t feed_forward = 0;              // of a layer without experts
-  std::vector<Activation> activations;  // of these layers' feed-forwards, by layer
-  ExpertMixture mixture;                // or of experts, where there are any
-  size_t kv_heads = 0;
-  size_t value_dimension = 0;
+  std::vector<LayerShape> layers;
+  ExpertMixture mixture;  // of layers with experts
   std::optional<LatentAttention> latent_attention = std::nullopt;
   size_t context = 0;
-  size_t window = 0;           // most keys that a token of a windowed layer sees; 0: all before it
-  std::vector<bool> windowed;  // by layer
+  size_t indexed_keys = 0;  // most keys among which an indexer leaves out none; 0: there is none
+  size_t window = 0;        // most keys that a token of a windowed layer sees; 0: all before it
   float epsilon = 0;
-  float score_factor = 0;  // of attention, beside what positions bring
-  float score_cap = 0;     // 0: none
-  float logit_cap = 0;     // 0: none
+  float score_cap = 0;  // 0: none
+  float logit_cap = 0;  // 0: none
   float embedding_factor = 1;
   float residual_factor = 1;  // of what is added to the residual
   float logit_factor = 1;
+  float value_factor = 1;    // of what attention gives
+  float input_bound = 0;     // queries, keys and values are clamped to it; 0: they are not
+  size_t layer_columns = 0;  // of a token's embedding for a layer; 0: there is none
   std::optional<Temperature> temperature = std::nullopt;  // of queries
-
-  bool has_window(size_t layer) const { return window > 0 && windowed[layer]; }
 };
 
 // Fails with kInvalidInput that names the key and its value.

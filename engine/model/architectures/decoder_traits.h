@@ -15,7 +15,8 @@ namespace lockstep {
 
 enum class NormKind : uint8_t {
   kRms,
-  kLayer,  // with weights and biases where the file has them
+  kLayer,       // with weights, and biases where the file has them
+  kPlainLayer,  // with neither
 };
 
 // The norms of a layer, by their tensors' names; empty: there is none.
@@ -33,7 +34,14 @@ enum class ResidualForm : uint8_t {
   kParallel,    // both read the layer's input, and both are added to it
 };
 
-// The layers whose tokens see a window of keys alone, and what differs in them.
+// The keys that a token of a layer with a window sees.
+enum class WindowKind : uint8_t {
+  kSliding,  // the last so many
+  kSection,  // those of its own section of so many
+};
+
+// The layers whose tokens see a window of keys alone, and what differs in them. Their heads may
+// have sizes of their own: attention.key_length_swa, value_length_swa and rope.dimension_count_swa.
 struct WindowTraits {
   // attention.sliding_window holds for some layers: of so many the last one sees everything, or as
   // attention.sliding_window_pattern says. 0: for none; 1: for all.
@@ -44,13 +52,40 @@ struct WindowTraits {
   std::optional<double> rope_base = std::nullopt;
   bool is_scaled = true;       // their positions are scaled as others' are
   bool rotates_alone = false;  // other layers have no rotary positions
+  bool is_first_full = false;  // the first of a period's layers sees everything, not the last
+  WindowKind kind = WindowKind::kSliding;
+};
+
+// The weights of norms of heads.
+enum class HeadNormWeights : uint8_t {
+  kShared,      // one of a head's dimensions, for all heads
+  kOwn,         // each head has its own, of a layer norm without a bias
+  kWhole,       // one of all heads, which are normed at once
+  kUnweighted,  // there are none, and only heads with rotary positions are normed
 };
 
 // The norms of queries and keys.
 struct HeadNormTraits {
   Presence presence = Presence::kOptional;
-  bool are_last = false;   // behind the rotary positions instead of before
-  bool are_whole = false;  // over all heads at once
+  bool are_last = false;  // behind the rotary positions instead of before
+  HeadNormWeights weights = HeadNormWeights::kShared;
+  bool of_values = false;  // values have RMS norms without weights
+};
+
+// The temperature of queries, where keys do not say another.
+struct TemperatureTraits {
+  Temperature usual = {};     // scale 0: there is none without attention.temperature_scale
+  bool is_unrotated = false;  // only queries without rotary positions have one
+};
+
+// Experts beside a dense feed-forward, in each layer that has experts: both are added. The names
+// are of norms; empty: there is none.
+struct BesideTraits {
+  bool reads_layer_input = false;  // experts read what attention does, not what it has added to
+  bool is_square = false;          // the dense feed-forward is as wide as the residual
+  std::string_view before_experts = {};
+  std::string_view behind_experts = {};
+  std::string_view behind_dense = {};
 };
 
 // The effect of the key logit_scale on the logits.
@@ -72,7 +107,8 @@ struct DecoderTraits {
   Presence attention_biases = Presence::kOptional;  // of queries, keys and values
   Presence output_bias = Presence::kOptional;       // of attention
   HeadNormTraits head_norms = {};
-  bool has_sinks = false;  // a score for each query head, without a value
+  // A score for each query head, without a value; none: there are no sinks.
+  std::optional<Presence> sinks = std::nullopt;
   // Whether a layer's queries and keys have rotary positions; none: all layers'.
   bool (*has_rotary)(size_t layer) = nullptr;
   WindowTraits window = {};
@@ -83,17 +119,36 @@ struct DecoderTraits {
   bool has_caps = false;  // the keys are read
   // The factor of embeddings; none: 1.
   float (*embedding_factor)(const DecoderSizes& sizes) = nullptr;
+  // Those of what is added to the residual, and of logits; likewise.
+  float (*residual_factor)(const DecoderSizes& sizes) = nullptr;
+  float (*logit_factor)(const DecoderSizes& sizes) = nullptr;
   // embedding_scale, residual_scale and attention.scale multiply, where the file has them.
   bool has_scales = false;
   LogitScale logit_scale = LogitScale::kIgnored;
   bool rounds_yarn_ramp = true;  // RopeShape's
-  bool has_temperature = false;  // of queries, by attention.temperature_scale
+  std::optional<TemperatureTraits> temperature = std::nullopt;
+  bool clamps_inputs = false;  // queries, keys and values, by attention.clamp_kqv
+  float alibi_bias = 0;        // AttentionTraits'
+  // Values are keys before their norm and positions where the file has no attn_v.
+  bool may_share_keys = false;
+  // The last attention.shared_kv_layers read keys and values of earlier ones.
+  bool shares_layers = false;
+  // Layers may have no attention (no heads), a product in its place (no KV heads) or no
+  // feed-forward (no columns).
+  bool may_lack_parts = false;
+  // Each token has an embedding for each layer, by embedding_length_per_layer_input.
+  bool has_layer_embeddings = false;
+  bool has_output_scales = false;  // layers' results, by layer_output_scale.weight
+  bool has_value_scale = false;    // attention.value_scale multiplies what attention gives
   ActivationFunction activation = ActivationFunction::kSilu;
   bool is_gated = true;  // the feed-forward
   // Whether its models are mixtures of experts; without a value none is.
   std::optional<Presence> experts = std::nullopt;
   MixtureTraits mixture = {};
+  std::optional<BesideTraits> beside = std::nullopt;
   bool has_latent_attention = false;  // of all layers
+  // The keys attention.indexer.* choose which keys a token sees: of so many as top_k at most all.
+  bool has_indexer = false;
 };
 
 }  // namespace lockstep

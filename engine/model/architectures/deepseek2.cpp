@@ -7,7 +7,7 @@
 namespace lockstep {
 
 Result<Model> build_deepseek2(const ModelSource& source) {
-  return build_decoder(source, {.has_temperature = true,
+  return build_decoder(source, {.temperature = TemperatureTraits{},
                                 .experts = Presence::kRequired,
                                 .mixture = {.is_normalized = false},
                                 .has_latent_attention = true});

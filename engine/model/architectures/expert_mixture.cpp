@@ -37,6 +37,7 @@ Result<Gating> read_gating(ModelKeys& keys, const std::string& architecture,
     gating.function = kGatings[number - 1];
   }
   gating.is_normalized = keys.flag("expert_weights_norm").value_or(traits.is_normalized);
+  gating.weighs_inputs = traits.weighs_inputs;
   gating.scale = static_cast<float>(keys.factor("expert_weights_scale", 1));
   gating.group_count = std::max<size_t>(1, keys.count_or_none("expert_group_count", experts));
   gating.chosen_groups =
@@ -62,6 +63,24 @@ Gating without_bias(Gating gating) {
   if (is_softmax && gating.group_count == 1) gating.function = GatingFunction::kChosenSoftmax;
   if (gating.function == GatingFunction::kChosenSoftmax) gating.is_normalized = false;
   return gating;
+}
+
+// The scores of all experts.
+ValueId add_scores(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
+                   const std::string& block, const MixtureInputs& inputs) {
+  const size_t columns = graph.columns(inputs.normed);
+  const std::string name = block + "ffn_gate_inp";
+  if (mixture.router == RouterInput::kOwnNorm) {
+    const WeightId norm = tensors.vector(name + ".scale", columns, Presence::kRequired);
+    const WeightId matrix = tensors.matrix_alone(name + ".weight", mixture.experts, columns);
+    if (tensors.failed()) return inputs.normed;
+    const ValueId normed = graph.rms_norm(inputs.residual, norm, mixture.epsilon);
+    return graph.scale(graph.matmul(normed, matrix), 1 / std::sqrt(static_cast<float>(columns)));
+  }
+  const Product router = tensors.product(block, {"ffn_gate_inp", mixture.experts}, columns);
+  if (tensors.failed()) return inputs.normed;
+  const ValueId read = mixture.router == RouterInput::kLayer ? inputs.layer : inputs.normed;
+  return graph.matmul(read, router.weight, router.bias);
 }
 
 // The shared experts together: a feed-forward, whose rows a factor of each token may scale.
@@ -101,7 +120,8 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
       keys.count_or_none("expert_shared_feed_forward_length", kMostColumns);
   if (mixture.shared_feed_forward == 0) {
     mixture.shared_feed_forward =
-        keys.count_or_none("expert_shared_count", kMostExperts) * mixture.feed_forward;
+        std::max(traits.shared_experts, keys.count_or_none("expert_shared_count", kMostExperts)) *
+        mixture.feed_forward;
   }
   mixture.dense_layers = keys.count_or_none("leading_dense_block_count", layers);
   mixture.step = std::max<size_t>(1, keys.count_or_none("interleave_moe_layer_step", layers));
@@ -115,6 +135,7 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
   }
   mixture.gating = *gating;
   mixture.activation = traits.activation;
+  mixture.router = traits.router;
   const size_t choice = mixture.experts / gating->group_count * gating->chosen_groups;
   if (mixture.chosen > choice) {
     return invalid_input(
@@ -131,11 +152,12 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
 }
 
 ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
-                           const std::string& block, ValueId h) {
+                           const std::string& block, const MixtureInputs& inputs) {
+  const ValueId h = inputs.normed;
   const size_t experts = mixture.experts;
   const size_t wide = mixture.feed_forward;
   const size_t columns = graph.columns(h);
-  const Product router = tensors.product(block, {"ffn_gate_inp", experts}, columns);
+  const ValueId scores = add_scores(graph, tensors, mixture, block, inputs);
   const WeightId bias = tensors.vector(block + "exp_probs_b.bias", experts, Presence::kOptional);
   const std::array names = {block + "ffn_gate", block + "ffn_up"};
   auto gates_and_ups = tensors.experts(names, block + "ffn_gate_up", experts, wide, columns);
@@ -146,7 +168,6 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   if (tensors.failed()) return h;
 
   const Gating gating = bias == kNone ? without_bias(mixture.gating) : mixture.gating;
-  const ValueId scores = graph.matmul(h, router.weight, router.bias);
   const ValueId routing = graph.route(scores, mixture.chosen, gating, bias);
   const ValueId gated =
       graph.expert_matmul(h, routing, std::move(gates_and_ups[0]), std::move(gate_biases));

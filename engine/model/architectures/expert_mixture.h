@@ -13,11 +13,22 @@
 
 namespace lockstep {
 
+// The input of the router of a layer's experts.
+enum class RouterInput : uint8_t {
+  kExperts,  // what experts read
+  kLayer,    // the layer's input, without a norm
+  kOwnNorm,  // the residual by an RMS norm of its own, ffn_gate_inp.scale / sqrt(columns)
+};
+
 // The mixture of a family, where its files' keys do not say.
 struct MixtureTraits {
   GatingFunction gating = GatingFunction::kSoftmax;  // without expert_gating_func
   bool is_normalized = true;                         // without expert_weights_norm
   Activation activation = {};                        // of experts, shared ones included
+  RouterInput router = RouterInput::kExperts;
+  bool weighs_inputs = false;       // Gating's
+  size_t shared_experts = 0;        // without expert_shared_count
+  bool is_told_by_tensors = false;  // a layer without ffn_gate_inp has no experts
 };
 
 struct ExpertMixture {
@@ -29,6 +40,8 @@ struct ExpertMixture {
   size_t step = 1;                 // of every so many layers the last one has experts
   Gating gating = {};
   Activation activation = {};
+  RouterInput router = RouterInput::kExperts;
+  float epsilon = 0;  // of the router's norm
 
   bool has_experts(size_t layer) const {
     return experts > 0 && layer >= dense_layers && (layer + 1) % step == 0;
@@ -40,9 +53,16 @@ struct ExpertMixture {
 Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& architecture,
                                           const MixtureTraits& traits, size_t layers);
 
-// Adds the feed-forward of the layer whose tensors' names begin with `block`; `h` is the normed
-// residual. Returns what is to be added to the residual; after an error of `tensors`, `h`.
+// Values that a layer's experts and their router may read.
+struct MixtureInputs {
+  ValueId normed = kNone;    // what experts read
+  ValueId residual = kNone;  // behind attention
+  ValueId layer = kNone;     // before it
+};
+
+// Adds the feed-forward of the layer whose tensors' names begin with `block`. Returns what is to be
+// added to the residual; after an error of `tensors`, the first input.
 ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
-                           const std::string& block, ValueId h);
+                           const std::string& block, const MixtureInputs& inputs);
 
 }  // namespace lockstep

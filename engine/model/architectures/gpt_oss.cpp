@@ -12,7 +12,7 @@ Result<Model> build_gpt_oss(const ModelSource& source) {
                .norms = {.feed_forward = "post_attention_norm"},
                .attention_biases = Presence::kRequired,
                .output_bias = Presence::kRequired,
-               .has_sinks = true,
+               .sinks = Presence::kRequired,
                .window = {.period = 2, .presence = Presence::kRequired},
                .rounds_yarn_ramp = false,
                .experts = Presence::kRequired,

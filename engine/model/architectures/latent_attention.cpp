@@ -1,5 +1,6 @@
 #include "engine/model/architectures/latent_attention.h"
 
+#include <algorithm>
 #include <array>
 #include <string_view>
 #include <utility>
@@ -60,7 +61,7 @@ Latent add_latent(Graph& graph, ModelTensors& tensors, const LatentAttention& sh
 }  // namespace
 
 Result<LatentAttention> read_latent_attention(ModelKeys& keys, const std::string& architecture,
-                                              size_t heads) {
+                                              size_t heads, size_t even_share) {
   LatentAttention shape;
   shape.heads = heads;
   shape.latent = keys.count("attention.kv_lora_rank", {}, kMaxHeadDimension);
@@ -68,7 +69,8 @@ Result<LatentAttention> read_latent_attention(ModelKeys& keys, const std::string
   shape.rope_dimension = keys.count("rope.dimension_count", {}, kMaxHeadDimension);
   // In older files the lengths of a cache without latents, which are the heads' own.
   const size_t key_length = keys.count_or_none("attention.key_length", kMaxHeadDimension);
-  const size_t value_length = keys.count_or_none("attention.value_length", kMaxHeadDimension);
+  const size_t value_length =
+      keys.count("attention.value_length", std::max<size_t>(1, even_share), kMaxHeadDimension);
   const size_t dimension = keys.count("attention.key_length_mla", key_length, kMaxHeadDimension);
   shape.value_dimension = keys.count("attention.value_length_mla", value_length, kMaxHeadDimension);
   if (auto read = keys.result(); !read) return std::unexpected(read.error());

@@ -28,10 +28,11 @@ struct LatentAttention {
   std::optional<Temperature> temperature = std::nullopt;  // of queries
 };
 
-// All but the epsilon, the traits and the temperature. Fails with kInvalidInput that names the key
-// and its value.
+// All but the epsilon, the traits and the temperature. `even_share`: a head's of the residual's
+// columns, as which values are wide where no key says it. Fails with kInvalidInput that names the
+// key and its value.
 Result<LatentAttention> read_latent_attention(ModelKeys& keys, const std::string& architecture,
-                                              size_t heads);
+                                              size_t heads, size_t even_share);
 
 // Adds the attention of the layer whose tensors' names begin with `block`; `h` is the normed
 // residual, the graph's first rotary table that of positions. Returns the heads' results; after an

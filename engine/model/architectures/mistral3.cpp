@@ -5,7 +5,8 @@
 namespace lockstep {
 
 Result<Model> build_mistral3(const ModelSource& source) {
-  return build_decoder(source, {.has_temperature = true, .experts = Presence::kOptional});
+  return build_decoder(source,
+                       {.temperature = TemperatureTraits{}, .experts = Presence::kOptional});
 }
 
 }  // namespace lockstep

@@ -40,7 +40,7 @@ Result<Model> build_hunyuan_dense(const ModelSource& source) {
 
 Result<Model> build_minimax_m2(const ModelSource& source) {
   return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
-                                .head_norms = {.presence = Presence::kRequired, .are_whole = true},
+                                .head_norms = {.presence = Presence::kRequired, .weights = HeadNormWeights::kWhole},
                                 .experts = Presence::kRequired,
                                 .mixture = {.gating = GatingFunction::kSigmoid}});
 }

@@ -1,5 +1,6 @@
 #include "engine/model/architectures/model_keys.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -28,6 +29,41 @@ size_t ModelKeys::count_or_none(std::string_view key, uint64_t most) {
   const auto value = file_.integer(name_of(key));
   if (value && value->value_or(0) == 0) return 0;
   return count(key, {}, most);
+}
+
+bool ModelKeys::is_array(const std::string& name) const {
+  const auto entry = file_.metadata().find(name);
+  return entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second);
+}
+
+std::vector<size_t> ModelKeys::counts(std::string_view key, std::optional<uint64_t> fallback,
+                                      size_t layers, uint64_t least, uint64_t most) {
+  const std::string name = name_of(key);
+  std::vector<size_t> counts(layers, std::max<uint64_t>(least, 1));
+  if (!is_array(name)) {
+    const std::optional<uint64_t> all = value_of(file_.integer(name));
+    const bool is_none = least == 0 && all.value_or(fallback.value_or(1)) == 0;
+    counts.assign(layers, is_none ? 0 : count(key, fallback, most));
+    return counts;
+  }
+  const auto read = value_of(file_.integers(name)).value_or(std::vector<int64_t>());
+  if (read.size() < layers) {
+    fail(invalid_input("{} has {} elements; there are {} layers", name, read.size(), layers)
+             .error());
+    return counts;
+  }
+  for (size_t layer = 0; layer < layers; ++layer) {
+    const int64_t value = read[layer];
+    if (value >= 0 && static_cast<uint64_t>(value) >= least &&
+        static_cast<uint64_t>(value) <= most) {
+      counts[layer] = static_cast<size_t>(value);
+      continue;
+    }
+    fail(invalid_input("{} holds {} at {}; it must be from {} to {}", name, value, layer, least,
+                       most)
+             .error());
+  }
+  return counts;
 }
 
 double ModelKeys::number(std::string_view key, std::optional<double> fallback) {
@@ -62,9 +98,8 @@ std::string ModelKeys::text(std::string_view key) {
 }
 
 std::vector<float> ModelKeys::numbers(const std::string& name, size_t layers) {
-  const auto entry = file_.metadata().find(name);
   std::vector<float> numbers(layers);
-  if (entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second)) {
+  if (is_array(name)) {
     numbers = value_of(file_.numbers(name)).value_or(numbers);
   } else if (const auto all = value_of(file_.number(name))) {
     numbers.assign(layers, static_cast<float>(*all));
@@ -84,13 +119,11 @@ std::vector<float> ModelKeys::numbers(const std::string& name, size_t layers) {
   return numbers;
 }
 
-std::vector<bool> ModelKeys::pattern(std::string_view key, size_t layers, size_t period) {
+std::vector<bool> ModelKeys::pattern(std::string_view key, size_t layers, size_t period,
+                                     bool is_first) {
   const std::string name = name_of(key);
-  const auto entry = file_.metadata().find(name);
-  const bool is_array =
-      entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second);
   std::vector<bool> pattern(layers);
-  if (is_array) {
+  if (is_array(name)) {
     const auto read = value_of(file_.booleans(name)).value_or(pattern);
     if (read.size() < layers) {
       fail(invalid_input("{} has {} elements; there are {} layers", name, read.size(), layers)
@@ -101,7 +134,8 @@ std::vector<bool> ModelKeys::pattern(std::string_view key, size_t layers, size_t
   }
   const uint64_t every = value_of(file_.integer(name)).value_or(period);
   for (size_t layer = 0; layer < layers; ++layer) {
-    pattern[layer] = every == 0 || layer % every + 1 < every;
+    const bool is_full = every != 0 && layer % every == (is_first ? 0 : every - 1);
+    pattern[layer] = !is_full;
   }
   return pattern;
 }

@@ -25,10 +25,15 @@ class ModelKeys {
   ModelKeys(const GgufFile& file, const std::string& architecture)
       : file_(file), prefix_(architecture + ".") {}
 
+  bool has(std::string_view key) const { return file_.metadata().contains(name_of(key)); }
   // From 1 to `most`; `fallback` where the key is missing.
   size_t count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most);
   // 0 where it is missing.
   size_t count_or_none(std::string_view key, uint64_t most);
+  // By layer, each from `least` to `most`: an array, or one number for all; `fallback` where the
+  // key is missing.
+  std::vector<size_t> counts(std::string_view key, std::optional<uint64_t> fallback, size_t layers,
+                             uint64_t least, uint64_t most);
   // Above 0.
   double number(std::string_view key, std::optional<double> fallback);
   // By which positions are divided: 0, as some files have it, means not at all.
@@ -42,12 +47,13 @@ class ModelKeys {
   // Empty where it is missing.
   std::string text(std::string_view key);
   // By layer: an array of true or false, or a number n, with which all but every n-th layer are
-  // meant (0: all layers; without the key `period`).
-  std::vector<bool> pattern(std::string_view key, size_t layers, size_t period);
+  // meant (0: all layers; without the key `period`): of n layers the last, or the first.
+  std::vector<bool> pattern(std::string_view key, size_t layers, size_t period, bool is_first);
 
   Result<void> result() const;
 
  private:
+  bool is_array(const std::string& name) const;
   std::string name_of(std::string_view key) const { return prefix_ + std::string(key); }
   // The value, or none where the key is missing or holds something else, which is an error.
   template <typename T>

@@ -21,13 +21,50 @@ WeightId ModelTensors::matrix_of_heads(const std::string& name, size_t heads, si
   return graph_.add_matrix(name, tensor->format, heads * rows, columns, 0, scales(name, 1).front());
 }
 
-WeightId ModelTensors::table(const std::string& name, size_t rows, size_t columns) {
+WeightId ModelTensors::matrix_alone(const std::string& name, size_t rows, size_t columns) {
   const GgufTensor* tensor = find_matrix(name, rows, columns);
   return tensor == nullptr ? kNone : graph_.add_matrix(name, tensor->format, rows, columns);
 }
 
 WeightId ModelTensors::vector(const std::string& name, size_t columns, Presence presence) {
   return find(name, presence) == nullptr ? kNone : part_of_vector(name, columns, 0, columns);
+}
+
+WeightId ModelTensors::vector_of_heads(const std::string& name, size_t heads, size_t columns,
+                                       Presence presence) {
+  const GgufTensor* tensor = find(name, presence);
+  if (tensor == nullptr) return kNone;
+  if (tensor->rows() != heads || tensor->columns() != columns) {
+    wrong_shape(*tensor, heads, columns);
+    return kNone;
+  }
+  return graph_.add_vector(name, tensor->format, heads * columns);
+}
+
+std::optional<float> ModelTensors::number(const std::string& name) {
+  const GgufTensor* tensor = file_.find_tensor(name);
+  if (tensor == nullptr) return std::nullopt;
+  if (tensor->rows() != 1 || tensor->columns() != 1) {
+    wrong_shape(*tensor, 1, 1);
+    return std::nullopt;
+  }
+  const auto read = read_tensor(file_, *tensor);
+  if (!read) {
+    fail(read.error());
+    return std::nullopt;
+  }
+  if (!std::isfinite(read->front())) {
+    fail(invalid_input("{} holds {}; it must be finite", name, read->front()).error());
+    return std::nullopt;
+  }
+  scale_tensors_.insert(name);
+  return read->front();
+}
+
+void ModelTensors::leave_out(const std::string& prefix, const std::string& part) {
+  for (const GgufTensor& tensor : file_.tensors()) {
+    if (tensor.name.starts_with(prefix)) unused_tensors_.emplace(tensor.name, part);
+  }
 }
 
 WeightId ModelTensors::part_of_vector(const std::string& name, size_t columns, size_t first,
@@ -70,10 +107,11 @@ bool ModelTensors::is_fused(const std::string& block, std::span<const ProductNam
 std::vector<Product> ModelTensors::products(const std::string& block,
                                             std::span<const ProductName> names,
                                             const std::string& fused, size_t columns,
-                                            Presence biases) {
+                                            Presence biases, size_t used) {
+  const auto read = names.first(std::min(used, names.size()));
   std::vector<Product> products;
   if (!is_fused(block, names, fused)) {
-    for (const ProductName& name : names) {
+    for (const ProductName& name : read) {
       products.push_back(product(block, name, columns, biases));
     }
     return products;
@@ -85,8 +123,8 @@ std::vector<Product> ModelTensors::products(const std::string& block,
   const float scale = scales(all + ".weight", 1).front();
   const bool has_fused_bias = has(all + ".bias");
   size_t first = 0;
-  for (const ProductName& name : names) {
-    if (tensor == nullptr || failed()) return std::vector<Product>(names.size());
+  for (const ProductName& name : read) {
+    if (tensor == nullptr || failed()) return std::vector<Product>(read.size());
     Product product;
     product.weight =
         graph_.add_matrix(tensor->name, tensor->format, name.rows, columns, first, scale);

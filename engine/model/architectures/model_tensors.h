@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -41,19 +42,27 @@ class ModelTensors {
   WeightId matrix(const std::string& name, size_t rows, size_t columns);
   // A matrix for each head, one after the other in a tensor of three dimensions: their rows.
   WeightId matrix_of_heads(const std::string& name, size_t heads, size_t rows, size_t columns);
-  // A matrix whose rows are embedded; it has no scale.
-  WeightId table(const std::string& name, size_t rows, size_t columns);
+  // A matrix without a scale: its rows are embedded, or "<...>.scale" is something else.
+  WeightId matrix_alone(const std::string& name, size_t rows, size_t columns);
   // kNone where it is optional and the file has none.
   WeightId vector(const std::string& name, size_t columns, Presence presence);
+  // The rows of a tensor of two dimensions, one after the other, as one vector.
+  WeightId vector_of_heads(const std::string& name, size_t heads, size_t columns,
+                           Presence presence);
+  // The value of a tensor that holds one; none where the file has none.
+  std::optional<float> number(const std::string& name);
+  // Marks all tensors whose names begin so as not used, and so to be named in the log: they belong
+  // to `part`, which the model does without.
+  void leave_out(const std::string& prefix, const std::string& part);
 
   // <block><name>.weight and its bias.
   Product product(const std::string& block, const ProductName& name, size_t columns,
                   Presence bias = Presence::kOptional);
   // The matrices that multiply one input, each in a tensor of its own or, in this order, as rows of
-  // the tensor <block><fused>.weight. Biases lie likewise.
+  // the tensor <block><fused>.weight. Biases lie likewise. The first `used` of them alone are read.
   std::vector<Product> products(const std::string& block, std::span<const ProductName> names,
                                 const std::string& fused, size_t columns,
-                                Presence biases = Presence::kOptional);
+                                Presence biases = Presence::kOptional, size_t used = kNone);
 
   // One matrix for each expert, all in one format. For "blk.0.ffn_up" they lie one after the other
   // in the tensor "blk.0.ffn_up_exps.weight", whose scales are one value for each in
@@ -68,8 +77,10 @@ class ModelTensors {
   // A vector for each expert, the rows of the tensor "<name>_exps.bias"; none without it.
   std::vector<WeightId> expert_biases(const std::string& name, size_t count, size_t columns);
 
-  // The names of the tensors that gave scales.
+  // The names of the tensors that gave scales, and other numbers that the graph itself has.
   const std::set<std::string>& scale_tensors() const { return scale_tensors_; }
+  // By name the part that leave_out() was given.
+  const std::map<std::string, std::string>& unused_tensors() const { return unused_tensors_; }
 
   bool has(const std::string& name) const { return file_.find_tensor(name) != nullptr; }
   bool failed() const { return error_.has_value(); }
@@ -105,6 +116,7 @@ class ModelTensors {
   const GgufFile& file_;
   Graph& graph_;
   std::set<std::string> scale_tensors_;
+  std::map<std::string, std::string> unused_tensors_;
   std::optional<Error> error_;
 };
 

@@ -11,13 +11,13 @@ Result<Model> build_olmo2(const ModelSource& source) {
                                           .feed_forward = "",
                                           .behind_attention = "post_attention_norm",
                                           .behind_feed_forward = "post_ffw_norm"},
-                                .head_norms = {.presence = Presence::kRequired, .are_whole = true},
+                                .head_norms = {.presence = Presence::kRequired, .weights = HeadNormWeights::kWhole},
                                 .window = {.period = 4, .is_scaled = false}});
 }
 
 Result<Model> build_olmoe(const ModelSource& source) {
   return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
-                                .head_norms = {.presence = Presence::kRequired, .are_whole = true},
+                                .head_norms = {.presence = Presence::kRequired, .weights = HeadNormWeights::kWhole},
                                 .experts = Presence::kRequired,
                                 .mixture = {.is_normalized = false}});
 }

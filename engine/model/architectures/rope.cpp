@@ -41,6 +41,9 @@ Result<Scaling> read_scaling(const GgufFile& file, const std::string& architectu
   Scaling scaling;
   scaling.type = shape.is_scaled ? keys.text("rope.scaling.type") : "none";
   scaling.dimensions = keys.count("rope.dimension_count", shape.head_dimension, kMaxHeadDimension);
+  if (!shape.dimension_key.empty()) {
+    scaling.dimensions = keys.count(shape.dimension_key, scaling.dimensions, kMaxHeadDimension);
+  }
   const double fallback =
       shape.fallback_key.empty() ? shape.base : keys.number(shape.fallback_key, shape.base);
   scaling.base = keys.number(shape.base_key, fallback);
@@ -70,8 +73,9 @@ Result<Scaling> read_scaling(const GgufFile& file, const std::string& architectu
                          architecture, alpha);
   }
   if (scaling.dimensions > shape.head_dimension || scaling.dimensions % 2 != 0) {
-    return invalid_input("{}.rope.dimension_count is {}; it must be even and at most {}",
-                         architecture, scaling.dimensions, shape.head_dimension);
+    return invalid_input("{}.{} is {}; it must be even and at most {}", architecture,
+                         shape.dimension_key.empty() ? "rope.dimension_count" : shape.dimension_key,
+                         scaling.dimensions, shape.head_dimension);
   }
   return scaling;
 }

@@ -17,6 +17,8 @@ struct RopeShape {
   size_t head_dimension = 0;
   size_t trained_context = 0;
   size_t context_tokens = 0;  // of the longest sequence that is to be served
+  // Beside rope.dimension_count, whose value stands for it where it is missing.
+  std::string_view dimension_key = {};
   // The base's key, that whose value stands for it where it is missing, and the value without both.
   std::string_view base_key = "rope.freq_base";
   std::string_view fallback_key = {};
