@@ -38,6 +38,7 @@ constexpr std::array kArchitectures = {
     Architecture{"gemma", build_gemma},
     Architecture{"gemma2", build_gemma2},
     Architecture{"gemma3", build_gemma3},
+    Architecture{"gemma4", build_gemma4},
     Architecture{"glm4", build_glm4},
     Architecture{"glm4moe", build_glm4moe},
     Architecture{"gpt-oss", build_gpt_oss},

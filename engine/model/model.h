@@ -55,6 +55,7 @@ Result<Model> build_falcon(const ModelSource& source);
 Result<Model> build_gemma(const ModelSource& source);
 Result<Model> build_gemma2(const ModelSource& source);
 Result<Model> build_gemma3(const ModelSource& source);
+Result<Model> build_gemma4(const ModelSource& source);
 Result<Model> build_glm4(const ModelSource& source);
 Result<Model> build_glm4moe(const ModelSource& source);
 Result<Model> build_gpt_oss(const ModelSource& source);

@@ -740,6 +740,31 @@ FAMILIES = (
            last_keys=UNSAID | HEAD_LENGTHS | {
                "attention.sliding_window": 20, "rope.scaling.type": "linear",
                "rope.scaling.factor": 8.0, "rope.freq_base_swa": 20000.0}),
+    # Values are keys before their norm where there is no window.
+    Family("gemma4", "gemma4", "Gemma4ForCausalLM",
+           GEMMA4_OPTIONS | {"attention_k_eq_v": True, "num_global_key_value_heads": 1},
+           layers=6, heads=4, kv_heads=2, rope_base=1e6, rope=GEMMA4_ROPE, names=GEMMA4_NAMES,
+           layout=gemma4_layout, has_table_gelu=True,
+           last_keys=GEMMA4_KEYS | {"attention.head_count_kv": [2] * 5 + [1],
+                                    "attention.sliding_window_pattern": [True] * 5 + [False]}),
+    Family("gemma4-e", "gemma4", "Gemma4ForCausalLM",
+           GEMMA4_OPTIONS | {
+               "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+               "hidden_size_per_layer_input": 32, "vocab_size_per_layer_input": 131,
+               "num_kv_shared_layers": 3, "use_double_wide_mlp": True},
+           layers=6, heads=2, rope_base=1e6, rope=GEMMA4_ROPE, names=GEMMA4_NAMES,
+           layout=gemma4_layout, has_table_gelu=True,
+           last_keys=GEMMA4_KEYS | {
+               "attention.sliding_window_pattern": [True, True, False] * 2,
+               "feed_forward_length": [24] * 3 + [48] * 3, "attention.shared_kv_layers": 3,
+               "embedding_length_per_layer_input": 32}),
+    Family("gemma4-moe", "gemma4", "Gemma4ForCausalLM",
+           GEMMA4_OPTIONS | {"layer_types": ["sliding_attention", "full_attention"],
+                             "enable_moe_block": True, "top_k_experts": 2},
+           heads=4, rope_base=1e6, rope=GEMMA4_ROPE, names=GEMMA4_NAMES, layout=gemma4_layout,
+           experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.5, router_gain=2.0,
+           has_table_gelu=True,
+           last_keys=GEMMA4_KEYS | {"attention.sliding_window_pattern": [True, False]}),
     # The published model has "truncate": false in its YaRN, which no key says: llama.cpp rounds the
     # bounds of the ramp to whole dimensions here as well. With this base they are the first and the
     # last dimension, rounded or not. Half of the experts' values are clamped.

@@ -269,6 +269,65 @@ TEST_F(ArchitectureTest, an_unknown_architecture_is_told_the_nearest) {
   EXPECT_THAT(error_of(file), HasSubstr("; known are: apertus, arcee, baichuan, "));
 }
 
+TEST_F(ArchitectureTest, layers_read_keys_of_an_earlier_layer_that_is_as_they_are) {
+  const auto error = [&](const std::vector<int32_t>& heads, uint32_t shared) {
+    GgufWriter file;
+    const auto add = [&](const std::string& name, auto value) {
+      file.add("gemma4." + name, value);
+    };
+    file.add("general.architecture", std::string("gemma4"));
+    add("block_count", uint32_t{4});
+    add("embedding_length", uint32_t{64});
+    add("context_length", uint32_t{128});
+    add("feed_forward_length", uint32_t{40});
+    file.add_array("gemma4.attention.head_count", heads);
+    add("attention.shared_kv_layers", shared);
+    add("attention.sliding_window", uint32_t{16});
+    file.add_array("gemma4.attention.sliding_window_pattern", std::vector<int32_t>{1, 0, 1, 0});
+    add("attention.layer_norm_rms_epsilon", 1e-5F);
+    return error_of(file);
+  };
+  const std::string fine = "tensor token_embd.weight is missing";
+  EXPECT_EQ(error({2, 2, 2, 2}, 0), fine);
+  EXPECT_EQ(error({2, 2, 2, 2}, 2), fine);
+  EXPECT_EQ(error({2, 2, 2, 2}, 3),
+            "gemma4.attention.shared_kv_layers is 3: no layer before has keys and values for layer "
+            "1");
+  EXPECT_EQ(error({2, 2, 2, 4}, 2),
+            "gemma4.attention.shared_kv_layers is 2: no layer before has keys and values for layer "
+            "3");
+}
+
+TEST_F(ArchitectureTest, keys_and_values_that_a_layer_reads_of_another_are_left_out) {
+  GgufWriter file = tiny_attention("gemma4", 2);
+  for (const char* const name : {"attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"}) {
+    for (const std::string block : {"blk.0.", "blk.1."}) {
+      file = without(std::move(file), block + name + ".weight");
+      file.add_tensor(block + name + ".weight", Format::kF32, {64});
+    }
+  }
+  file.add("gemma4.feed_forward_length", uint32_t{96});
+  file.add("gemma4.attention.sliding_window", uint32_t{16});
+  file.add_array("gemma4.attention.sliding_window_pattern", std::vector<int32_t>{0, 0});
+  file.add("gemma4.attention.shared_kv_layers", uint32_t{1});
+  for (const std::string block : {"blk.0.", "blk.1."}) {
+    for (const char* const name : {"attn_q", "attn_k", "attn_v", "attn_output"}) {
+      file = without(std::move(file), block + name + ".weight");
+      file.add_tensor(block + name + ".weight", Format::kF32, {64, 64});
+    }
+    file.add_tensor(block + "attn_q_norm.weight", Format::kF32, {16});
+    file.add_tensor(block + "attn_k_norm.weight", Format::kF32, {16});
+    file.add_tensor(block + "ffn_gate.weight", Format::kF32, {64, 96});
+    file.add_tensor(block + "ffn_up.weight", Format::kF32, {64, 96});
+    file.add_tensor(block + "ffn_down.weight", Format::kF32, {96, 64});
+  }
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  ASSERT_EQ(model->left_out.size(), 1U);
+  EXPECT_EQ(model->left_out[0].part, "keys and values of layers that read earlier ones'");
+  EXPECT_EQ(model->left_out[0].tensors, 3U);
+}
+
 TEST_F(ArchitectureTest, only_baichuan_with_rotary_positions_is_known) {
   GgufWriter file;
   file.add("general.architecture", std::string("baichuan"));
