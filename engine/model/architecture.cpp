@@ -48,6 +48,7 @@ constexpr std::array kArchitectures = {
     Architecture{"hunyuan-moe", build_hunyuan_moe},
     Architecture{"internlm2", build_internlm2},
     Architecture{"llama", build_llama},
+    Architecture{"llama4", build_llama4},
     Architecture{"maincoder", build_maincoder},
     Architecture{"minicpm", build_minicpm},
     Architecture{"minimax-m2", build_minimax_m2},

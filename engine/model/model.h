@@ -65,6 +65,7 @@ Result<Model> build_hunyuan_dense(const ModelSource& source);
 Result<Model> build_hunyuan_moe(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);
+Result<Model> build_llama4(const ModelSource& source);
 Result<Model> build_maincoder(const ModelSource& source);
 Result<Model> build_minicpm(const ModelSource& source);
 Result<Model> build_minimax_m2(const ModelSource& source);

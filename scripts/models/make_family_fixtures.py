@@ -888,6 +888,17 @@ FAMILIES = (
            latent=Latent(query_rank=32), experts=4, chosen=2, expert_feed_forward=20,
            layer_gain=0.5,
            last_keys={"attention.temperature_scale": 0.5, "attention.temperature_length": 32}),
+    # llama.cpp takes sections of 8192 tokens and temperatures that change as often, whatever keys
+    # say.
+    Family("llama4", "llama4", "Llama4ForCausalLM", LLAMA4_OPTIONS, LLAMA4_KEYS, layers=4,
+           is_tied=False, rope_base=5e5, experts=4, chosen=1, expert_feed_forward=20,
+           layer_gain=0.5, router_output=1),
+    Family("llama4-sections", "llama4", "Llama4ForCausalLM",
+           LLAMA4_OPTIONS | {"attention_chunk_size": 20, "floor_scale": 16, "attn_scale": 0.5},
+           LLAMA4_KEYS | {"attention.sliding_window": 20, "attention.temperature_scale": 0.5,
+                          "attention.temperature_length": 16},
+           layers=4, is_tied=False, rope_base=5e5, experts=4, chosen=2, expert_feed_forward=20,
+           layer_gain=0.5, router_output=1, has_llama_logits=False),
 )
 
 
