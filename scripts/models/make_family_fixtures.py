@@ -899,6 +899,21 @@ FAMILIES = (
                           "attention.temperature_length": 16},
            layers=4, is_tied=False, rope_base=5e5, experts=4, chosen=2, expert_feed_forward=20,
            layer_gain=0.5, router_output=1, has_llama_logits=False),
+    # llama.cpp knows by 64 layers that heads have norms.
+    Family("command-r-plus", "command-r", "CohereForCausalLM",
+           {"logit_scale": 2.0, "use_qk_norm": True}, layers=64, hidden=16, head=8, feed_forward=8,
+           rope_base=8e6, last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
+    Family("stablelm-12b", "stablelm", "StableLmForCausalLM",
+           {"use_qkv_bias": False, "qk_layernorm": True, "use_parallel_residual": True},
+           is_tied=False, heads=4, kv_heads=2, head=8, layout=stablelm_layout,
+           rope={"partial_rotary_factor": 0.25},
+           last_keys=NO_ROTARY_KEYS | LAYER_NORM | {"rope.dimension_count": 2,
+                                                    "use_parallel_residual": True}),
+    Family("olmo", "olmo", "OlmoForCausalLM", {"clip_qkv": 0.7}, is_permuted=True, is_tied=False,
+           last_keys=UNSAID | LAYER_NORM | {"attention.clamp_kqv": 0.7}),
+    Family("jais2", "jais2", "Jais2ForCausalLM",
+           {"hidden_act": "relu2", "attention_bias": True, "mlp_bias": True}, kv_heads=2,
+           is_tied=False, last_keys=LAYER_NORM),
 )
 
 

@@ -1,5 +1,6 @@
-// Families with layer norms: StarCoder 2 and Nemotron without gates, StableLM with, some of it with
-// one norm for attention and feed-forward; Phi 2 and Falcon, always so, and without gates; Orion.
+// Families with layer norms: StarCoder 2, Nemotron and Jais 2 without gates, StableLM with, some of
+// it with one norm for attention and feed-forward, and norms of heads; Phi 2 and Falcon, always so,
+// and without gates; Orion.
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/model.h"
 
@@ -19,8 +20,19 @@ Result<Model> build_nemotron(const ModelSource& source) {
                                 .is_gated = false});
 }
 
+Result<Model> build_jais2(const ModelSource& source) {
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .norm = NormKind::kLayer,
+                                .attention_biases = Presence::kRequired,
+                                .output_bias = Presence::kRequired,
+                                .activation = ActivationFunction::kReluSquared,
+                                .is_gated = false});
+}
+
 Result<Model> build_stablelm(const ModelSource& source) {
-  DecoderTraits traits = {.rotary_pairs = RotaryPairs::kHalves, .norm = NormKind::kLayer};
+  DecoderTraits traits = {.rotary_pairs = RotaryPairs::kHalves,
+                          .norm = NormKind::kLayer,
+                          .head_norms = {.weights = HeadNormWeights::kOwn}};
   if (source.file.find_tensor("blk.0.ffn_norm.weight") == nullptr) {
     traits.norms.feed_forward = "";
     traits.residual = ResidualForm::kParallel;
