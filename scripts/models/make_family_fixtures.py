@@ -914,6 +914,19 @@ FAMILIES = (
     Family("jais2", "jais2", "Jais2ForCausalLM",
            {"hidden_act": "relu2", "attention_bias": True, "mlp_bias": True}, kv_heads=2,
            is_tied=False, last_keys=LAYER_NORM),
+    Family("minicpm3", "minicpm3", "MiniCPM3ForCausalLM",
+           {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 256}, heads=2, hidden=64,
+           latent=Latent(query_rank=32, is_old=True), is_tied=False,
+           last_keys={"attention.value_length": None}),
+    Family("glm-dsa", "glm-dsa", "GlmMoeDsaForCausalLM",
+           V3_OPTIONS | INDEXER_OPTIONS, V3_KEYS | INDEXER_KEYS, epsilon=1e-5, layers=3, heads=4,
+           is_tied=False, latent=Latent(query_rank=32), experts=4, chosen=2,
+           expert_feed_forward=20, selection_biases=(0.05, -0.45), layer_gain=0.5,
+           layout=indexer_layout),
+    Family("deepseek32", "deepseek32", "DeepseekV32ForCausalLM",
+           V3_OPTIONS | INDEXER_OPTIONS, V3_KEYS | INDEXER_KEYS, epsilon=1e-6, layers=3, heads=4,
+           is_tied=False, rope=YARN | V3_YARN, latent=Latent(query_rank=32), experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5, layout=indexer_layout),
 )
 
 

@@ -2,6 +2,7 @@
 // name.
 #include "engine/model/architecture.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "tests/engine/model/architecture_case.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -326,6 +328,26 @@ TEST_F(ArchitectureTest, keys_and_values_that_a_layer_reads_of_another_are_left_
   ASSERT_EQ(model->left_out.size(), 1U);
   EXPECT_EQ(model->left_out[0].part, "keys and values of layers that read earlier ones'");
   EXPECT_EQ(model->left_out[0].tensors, 3U);
+}
+
+TEST_F(ArchitectureTest, an_indexer_is_left_out_and_bounds_the_context) {
+  for (const char* const name : {"glm-dsa", "deepseek32"}) {
+    const auto file =
+        GgufFile::open(fmt::format("{}/tests/fixtures/families/{}.gguf", source_dir(), name));
+    ASSERT_TRUE(file.has_value()) << file.error().message;
+    const auto model = build_model({.file = *file});
+    ASSERT_TRUE(model.has_value()) << model.error().message;
+    EXPECT_EQ(model->trained_context_tokens, 128U);
+    ASSERT_EQ(model->left_out.size(), 1U);
+    EXPECT_EQ(model->left_out[0].part,
+              "the indexer of attention, which leaves out no key of so short a context");
+    EXPECT_TRUE(build_model({.file = *file, .context_tokens = 128}).has_value());
+    const auto longer = build_model({.file = *file, .context_tokens = 129});
+    ASSERT_FALSE(longer.has_value());
+    EXPECT_THAT(longer.error().message,
+                HasSubstr(fmt::format("from 128 on ({}.attention.indexer.top_k)", name)));
+    EXPECT_THAT(longer.error().message, HasSubstr("ask for 128 or less"));
+  }
 }
 
 TEST_F(ArchitectureTest, only_baichuan_with_rotary_positions_is_known) {
