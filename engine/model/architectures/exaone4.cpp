@@ -1,5 +1,6 @@
 // EXAONE 4: norms behind attention and feed-forward instead of before. The largest has a window in
-// three of four layers, and positions in these alone.
+// three of four layers, and positions in these alone; so have the mixtures, whose norms stand
+// before again.
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/architectures/model_keys.h"
 #include "engine/model/model.h"
@@ -20,6 +21,15 @@ Result<Model> build_exaone4(const ModelSource& source) {
     traits.window = {.period = 4, .tokens = 4096, .rotates_alone = true};
   }
   return build_decoder(source, traits);
+}
+
+Result<Model> build_exaone_moe(const ModelSource& source) {
+  return build_decoder(
+      source, {.rotary_pairs = RotaryPairs::kHalves,
+               .head_norms = {.presence = Presence::kRequired},
+               .window = {.period = 4, .presence = Presence::kRequired, .rotates_alone = true},
+               .experts = Presence::kRequired,
+               .mixture = {.gating = GatingFunction::kSigmoid, .is_normalized = false}});
 }
 
 }  // namespace lockstep
