@@ -1,23 +1,32 @@
-// Baichuan 7B: Llama. The 13B has ALiBi (a bias by distance) instead of rotary positions; a file
-// does not say so but by its number of layers.
+// Baichuan and Refact: Llama. Baichuan 13B and Refact have ALiBi (a bias by distance) instead of
+// rotary positions; of Baichuan a file does not say so but by its number of layers.
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/architectures/model_keys.h"
 #include "engine/model/model.h"
 
 namespace lockstep {
+namespace {
+
+constexpr float kAlibiBias = 8;
+
+}  // namespace
 
 Result<Model> build_baichuan(const ModelSource& source) {
   constexpr size_t kRotaryLayers = 32;
+  constexpr size_t kAlibiLayers = 40;
   const auto layers = read_block_count(source.file, "baichuan");
   if (!layers) return std::unexpected(layers.error());
-  if (*layers != kRotaryLayers) {
+  if (*layers != kRotaryLayers && *layers != kAlibiLayers) {
     return invalid_input(
-        "baichuan.block_count is {}; known is {} (the 7B; the 13B of 40 has ALiBi instead of "
-        "rotary "
-        "positions)",
-        *layers, kRotaryLayers);
+        "baichuan.block_count is {}; known are {} (the 7B, with rotary positions) and {} (the 13B, "
+        "with ALiBi instead)",
+        *layers, kRotaryLayers, kAlibiLayers);
   }
-  return build_decoder(source, {});
+  return build_decoder(source, {.alibi_bias = *layers == kAlibiLayers ? kAlibiBias : 0});
+}
+
+Result<Model> build_refact(const ModelSource& source) {
+  return build_decoder(source, {.alibi_bias = kAlibiBias});
 }
 
 }  // namespace lockstep

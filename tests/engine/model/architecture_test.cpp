@@ -271,6 +271,39 @@ TEST_F(ArchitectureTest, an_unknown_architecture_is_told_the_nearest) {
   EXPECT_THAT(error_of(file), HasSubstr("; known are: apertus, arcee, arctic, baichuan, "));
 }
 
+TEST_F(ArchitectureTest, baichuan_is_known_by_its_layers) {
+  GgufWriter file;
+  file.add("general.architecture", std::string("baichuan"));
+  file.add("baichuan.block_count", uint32_t{36});
+  EXPECT_THAT(error_of(file), HasSubstr("baichuan.block_count is 36; known are 32"));
+  EXPECT_THAT(error_of(file), HasSubstr("ALiBi"));
+}
+
+TEST_F(ArchitectureTest, sizes_by_layer_are_one_for_each_within_their_bounds) {
+  const auto error = [&](const std::vector<int32_t>& heads, const std::vector<int32_t>& kv_heads) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("openelm"));
+    file.add("openelm.block_count", uint32_t{2}).add("openelm.embedding_length", uint32_t{64});
+    file.add("openelm.context_length", uint32_t{128});
+    file.add_array("openelm.feed_forward_length", std::vector<int32_t>{40, 64});
+    file.add_array("openelm.attention.head_count", heads);
+    file.add_array("openelm.attention.head_count_kv", kv_heads);
+    file.add("openelm.attention.key_length", uint32_t{16});
+    file.add("openelm.attention.layer_norm_rms_epsilon", 1e-5F);
+    return error_of(file);
+  };
+  EXPECT_EQ(error({2, 4}, {1, 2}), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error({2, 4, 6}, {1, 2, 3}), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error({2}, {1, 2}), "openelm.attention.head_count has 1 elements; there are 2 layers");
+  EXPECT_EQ(error({2, -4}, {1, 2}),
+            "openelm.attention.head_count holds -4 at 1; it must be from 1 to 1048576");
+  EXPECT_EQ(error({2, 4}, {0, 2}),
+            "openelm.attention.head_count_kv holds 0 at 0; it must be from 1 to 1048576");
+  EXPECT_EQ(error({2, 4}, {1, 3}),
+            "openelm.attention.head_count is 4 and head_count_kv 3: the first must be a multiple "
+            "of the second");
+}
+
 TEST_F(ArchitectureTest, layers_read_keys_of_an_earlier_layer_that_is_as_they_are) {
   const auto error = [&](const std::vector<int32_t>& heads, uint32_t shared) {
     GgufWriter file;
@@ -348,14 +381,6 @@ TEST_F(ArchitectureTest, an_indexer_is_left_out_and_bounds_the_context) {
                 HasSubstr(fmt::format("from 128 on ({}.attention.indexer.top_k)", name)));
     EXPECT_THAT(longer.error().message, HasSubstr("ask for 128 or less"));
   }
-}
-
-TEST_F(ArchitectureTest, only_baichuan_with_rotary_positions_is_known) {
-  GgufWriter file;
-  file.add("general.architecture", std::string("baichuan"));
-  file.add("baichuan.block_count", uint32_t{40});
-  EXPECT_THAT(error_of(file), HasSubstr("baichuan.block_count is 40; known is 32"));
-  EXPECT_THAT(error_of(file), HasSubstr("ALiBi"));
 }
 
 }  // namespace
