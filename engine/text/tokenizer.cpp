@@ -91,8 +91,22 @@ void Tokenizer::find_end_tokens() {
     }
     if (type(token) == TokenType::kControl) end_tokens_.push_back(token);
   }
+  find_message_ends();
   std::sort(end_tokens_.begin(), end_tokens_.end());
   end_tokens_.erase(std::unique(end_tokens_.begin(), end_tokens_.end()), end_tokens_.end());
+}
+
+// A turn that is made of messages does not end with each of them: it ends with the token that
+// returns the answer, or with the one that calls.
+void Tokenizer::find_message_ends() {
+  const TokenId message_end = index_.find("<|end|>");
+  const TokenId turn_ends[] = {index_.find("<|return|>"), index_.find("<|call|>")};
+  const auto is_control_token = [this](TokenId id) {
+    return id >= 0 && type(id) == TokenType::kControl;
+  };
+  if (message_end < 0 || !std::ranges::all_of(turn_ends, is_control_token)) return;
+  std::erase(end_tokens_, message_end);
+  end_tokens_.insert(end_tokens_.end(), std::begin(turn_ends), std::end(turn_ends));
 }
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {

@@ -117,6 +117,7 @@ class Tokenizer {
 
  private:
   void find_end_tokens();
+  void find_message_ends();
   void encode_slice(std::string_view text, bool first, size_t tokens_max,
                     std::vector<TokenId>& tokens) const;
 

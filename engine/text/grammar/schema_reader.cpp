@@ -181,6 +181,11 @@ ExpressionId read_schema(GrammarDraft& draft, const Json& schema, std::string_vi
 
 ExpressionId SchemaReader::read() {
   const ExpressionId expression = read(root_, root_pointer_);
+  read_references();
+  return expression;
+}
+
+void SchemaReader::read_references() {
   // Reading one may find more.
   while (!unread_.empty() && !draft_.failed()) {
     const std::string reference = std::move(unread_.back());
@@ -189,7 +194,6 @@ ExpressionId SchemaReader::read() {
     if (schema == nullptr) break;
     draft_.define(references_.at(reference), read(*schema, root_pointer_ + reference.substr(1)));
   }
-  return expression;
 }
 
 ExpressionId SchemaReader::read(const Json& schema, const Pointer& pointer) {

@@ -20,13 +20,16 @@ class SchemaReader {
   SchemaReader(GrammarDraft& draft, const Json& root, std::string_view pointer)
       : draft_(draft), root_(root), root_pointer_(pointer) {}
 
-  ExpressionId read();
-
- private:
   using Pointer = std::string;  // a JSON pointer, for messages
 
-  // schema_reader.cpp
+  ExpressionId read();
+
+  // A schema within the root. Its references have no rules before read_references().
   ExpressionId read(const Json& schema, const Pointer& pointer);
+  void read_references();
+
+ private:
+  // schema_reader.cpp
   ExpressionId read_object_of_keywords(const Json& schema, const Pointer& pointer);
   ExpressionId read_reference(const std::string& reference, const Pointer& pointer);
   ExpressionId read_alternatives(const Json& schema, const std::string& keyword,

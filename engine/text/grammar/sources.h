@@ -27,4 +27,11 @@ ExpressionId read_schema(GrammarDraft& draft, const Json& schema, std::string_vi
 ExpressionId read_choice(GrammarDraft& draft, const Json& list);
 ExpressionId read_template(GrammarDraft& draft, const Json& part);
 
+// A template's part of pairs (pairs_source.cpp says what it holds), as the server makes it.
+ExpressionId read_pairs(GrammarDraft& draft, const Json& part, std::string_view pointer);
+
+// Any text in which `mark` does not stand. The mark's first character stands in it once only: it
+// can begin nowhere but there.
+ExpressionId text_without(GrammarDraft& draft, std::string_view mark);
+
 }  // namespace lockstep

@@ -3,6 +3,8 @@
 #include <vector>
 
 #include "engine/text/grammar/sources.h"
+#include "engine/text/grammar/token_trie.h"
+#include "engine/text/utf8.h"
 
 namespace lockstep {
 namespace {
@@ -19,12 +21,19 @@ class TemplateReader {
     const std::string& name = part.begin().key();
     const Json& value = part.begin().value();
     if (name == "repeat") return read_repeat(part, pointer);
+    if (name == "pairs") return read_pairs(draft_, part, pointer);
     if (part.size() != 1) return refuse(pointer);
     if (name == "literal" && value.is_string()) {
       return draft_.literal(value.get_ref<const std::string&>());
     }
     if (name == "regex" && value.is_string()) {
       return read_regex(draft_, value.get_ref<const std::string&>(), {});
+    }
+    if (name == "token" && value.is_number_unsigned()) {
+      return draft_.literal(TokenTrie::control_path(value.get<TokenId>()));
+    }
+    if (name == "until" && value.is_string()) {
+      return text_without(draft_, value.get_ref<const std::string&>());
     }
     if (name == "schema") return read_schema(draft_, value, pointer + "/schema");
     if (name == "any_of" && value.is_array()) {
@@ -90,6 +99,37 @@ ExpressionId read_choice(GrammarDraft& draft, const Json& list) {
     texts.push_back(draft.literal(text.get_ref<const std::string&>()));
   }
   return draft.choice(texts);
+}
+
+ExpressionId text_without(GrammarDraft& draft, std::string_view mark) {
+  std::vector<uint32_t> letters;
+  while (!mark.empty()) {
+    const DecodedCharacter letter = decode_utf8(mark);
+    letters.push_back(letter.code_point);
+    mark.remove_prefix(letter.size_bytes);
+  }
+  if (letters.empty() || std::count(letters.begin(), letters.end(), letters.front()) != 1) {
+    draft.fail("a mark must begin with a character that it holds once");
+    return draft.nothing();
+  }
+  const CharacterSet first = {{letters.front(), letters.front()}};
+  const ExpressionId calm =
+      draft.as_rule(draft.repeat(draft.characters(first.complement()), 0, GrammarDraft::kUnlimited),
+                    "(text without the begin of a mark)");
+  // The text behind so many letters of the mark, up to its next first letter.
+  ExpressionId rest = draft.nothing();
+  for (size_t index = letters.size(); index-- > 1;) {
+    const CharacterSet next = {{letters[index], letters[index]}};
+    CharacterSet others = first.complement().without(next);
+    std::vector<ExpressionId> ways = {draft.empty(),
+                                      draft.sequence({draft.characters(others), calm})};
+    if (index + 1 < letters.size()) {
+      ways.push_back(draft.sequence({draft.characters(next), rest}));
+    }
+    rest = draft.choice(ways);
+  }
+  const ExpressionId block = draft.sequence({draft.characters(first), rest});
+  return draft.sequence({calm, draft.repeat(block, 0, GrammarDraft::kUnlimited)});
 }
 
 ExpressionId read_template(GrammarDraft& draft, const Json& part) {

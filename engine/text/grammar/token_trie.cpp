@@ -80,12 +80,14 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size)
       places_(vocabulary_size, kNoPlace) {
   for (size_t index = 0; index < vocabulary_size; ++index) {
     const auto token = static_cast<TokenId>(index);
-    const std::string_view text =
-        tokenizer.ends_generation(token) ? "" : tokenizer.piece(token, /*special=*/false);
-    if (text.empty() || text.size() > kTokenBytesMax) {
+    const std::string_view text = tokenizer.piece(token, /*special=*/false);
+    const bool is_control = text.empty() && !tokenizer.piece(token, /*special=*/true).empty();
+    const bool is_foreign = text.find(kControlByte) != std::string_view::npos;
+    if (tokenizer.ends_generation(token) || is_foreign || text.size() > kTokenBytesMax ||
+        (text.empty() && !is_control)) {
       others_.push_back(token);
     } else {
-      texts_[index] = text;
+      texts_[index] = is_control ? control_.emplace_back(control_path(token)) : text;
       order_.push_back(token);
     }
   }
@@ -98,6 +100,15 @@ TokenTrie::TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size)
   }
   add_nodes();
   find_below();
+}
+
+std::string TokenTrie::control_path(TokenId token) {
+  constexpr int kBytes = sizeof(TokenId);
+  std::string path(1, kControlByte);
+  for (int byte = kBytes; byte-- > 0;) {
+    path += static_cast<char>(static_cast<uint32_t>(token) >> (8 * byte));
+  }
+  return path;
 }
 
 std::string_view TokenTrie::text(TokenId token) const {

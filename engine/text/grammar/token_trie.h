@@ -4,7 +4,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -33,15 +35,20 @@ class TokenTrie {
     ByteKinds below = 0;  // of all bytes below
   };
 
-  // Holds all tokens that stand for text: no control tokens, none that ends a generation, none that
-  // is empty or longer than kTokenBytesMax. `vocabulary_size` counts the logits, which may be more
-  // than the tokenizer's tokens.
+  // Holds all tokens that stand for text, and control tokens by their control_path(): none that
+  // ends a generation, none that is empty or longer than kTokenBytesMax. `vocabulary_size` counts
+  // the logits, which may be more than the tokenizer's tokens.
   TokenTrie(const Tokenizer& tokenizer, size_t vocabulary_size);
 
   static constexpr size_t kTokenBytesMax = 1024;
 
+  // The bytes by which a grammar asks for a control token. They begin with one that no UTF-8 holds:
+  // no text asks for them, and no token of text has it.
+  static constexpr char kControlByte = '\xFF';
+  static std::string control_path(TokenId token);
+
   const std::vector<Node>& nodes() const { return nodes_; }
-  // The tokens that stand for text, in the order of their texts: a token's place is its index here.
+  // The tokens that it holds, in the order of their paths: a token's place is its index here.
   std::span<const TokenId> order() const { return order_; }
   // A token's place, or kNoPlace.
   static constexpr uint32_t kNoPlace = 0xFFFFFFFF;
@@ -52,9 +59,11 @@ class TokenTrie {
   // All others, ascending.
   std::span<const TokenId> others() const { return others_; }
   size_t vocabulary_size() const { return vocabulary_size_; }
-  // The text of a token that has a place; "" for others.
+  // The bytes of a token that has a place, its text or its control_path(); "" for others.
   std::string_view text(TokenId token) const;
-  bool is_text(TokenId token) const { return !text(token).empty(); }
+  bool is_text(TokenId token) const {
+    return !text(token).empty() && text(token).front() != kControlByte;
+  }
   size_t size_bytes() const;
 
  private:
@@ -62,7 +71,8 @@ class TokenTrie {
   void find_below();
 
   size_t vocabulary_size_;
-  std::vector<std::string_view> texts_;  // by token; they belong to the tokenizer
+  std::vector<std::string_view> texts_;  // by token; they belong to the tokenizer, or are of
+  std::deque<std::string> control_;      // these
   std::vector<uint32_t> places_;         // by token
   std::vector<TokenId> order_;
   std::vector<TokenId> others_;

@@ -281,6 +281,33 @@ TEST(GrammarTest, no_control_or_end_token_is_text) {
   EXPECT_FALSE(trie()->is_text(*begin));
 }
 
+TEST(GrammarTest, a_control_token_comes_where_a_template_asks_for_it_and_nowhere_else) {
+  const TokenId begin = *tokenizer().find("<|begin|>");
+  const auto grammar =
+      compile(Kind::kTemplate, fmt::format(R"([{{"literal": "a"}}, {{"token": {}}}])", begin));
+  ASSERT_TRUE(grammar.has_value());
+  GrammarMatcher matcher(*grammar);
+  EXPECT_FALSE((*matcher.allowed())->allows(begin));
+  ASSERT_TRUE(matcher.accept(*tokenizer().find("a")).has_value());
+  EXPECT_EQ((*matcher.allowed())->count(), 1U);
+  EXPECT_TRUE((*matcher.allowed())->allows(begin));
+  ASSERT_TRUE(matcher.accept(begin).has_value());
+  EXPECT_TRUE(matcher.must_end());
+}
+
+TEST(GrammarTest, a_text_goes_on_until_a_mark_that_does_not_stand_in_it) {
+  const auto grammar = compile(Kind::kTemplate, R"([{"until": "</é>"}, {"literal": "</é>!"}])");
+  ASSERT_TRUE(grammar.has_value());
+  for (const char* text : {"</é>!", "a</é>!", "<</é>!", "</</é>!", "</éé</é>!", "<<</e></é>!"}) {
+    EXPECT_TRUE(accepts(**grammar, text)) << text;
+  }
+  for (const char* text : {"", "a", "</é>", "</é></é>!", "a</é>b</é>!", "<</é></é>!"}) {
+    EXPECT_FALSE(accepts(**grammar, text)) << text;
+  }
+  EXPECT_FALSE(compile(Kind::kTemplate, R"({"until": "<<"})").has_value());
+  EXPECT_FALSE(compile(Kind::kTemplate, R"({"until": ""})").has_value());
+}
+
 TEST(GrammarTest, a_token_that_is_not_allowed_is_refused) {
   const auto grammar = compile(Kind::kRegex, "[0-9]+");
   ASSERT_TRUE(grammar.has_value());

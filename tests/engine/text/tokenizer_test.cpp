@@ -287,5 +287,21 @@ TEST(Tokenizer, every_byte_string_survives_a_round_trip) {
   }
 }
 
+TEST(Tokenizer, a_turn_made_of_messages_ends_with_its_answer_or_its_call_alone) {
+  TokenizerData data = small_byte_pair();
+  const TokenId message_end = add_token(data, "<|end|>", TokenType::kControl);
+  const auto before = make_tokenizer(TokenizerData(data));
+  ASSERT_TRUE(before.has_value());
+  EXPECT_TRUE((*before)->ends_generation(message_end));
+  const TokenId answer_end = add_token(data, "<|return|>", TokenType::kControl);
+  const TokenId call_end = add_token(data, "<|call|>", TokenType::kControl);
+  data.eot = message_end;  // as files of such models have it
+  const auto tokenizer = make_tokenizer(std::move(data));
+  ASSERT_TRUE(tokenizer.has_value());
+  EXPECT_FALSE((*tokenizer)->ends_generation(message_end));
+  EXPECT_TRUE((*tokenizer)->ends_generation(answer_end));
+  EXPECT_TRUE((*tokenizer)->ends_generation(call_end));
+}
+
 }  // namespace
 }  // namespace lockstep
