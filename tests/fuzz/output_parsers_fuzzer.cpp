@@ -5,8 +5,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
@@ -19,14 +21,34 @@ namespace {
 using Kind = TurnEvent::Kind;
 constexpr size_t kPiecesMax = 12;
 
+// One of each kind: a text as it is, one in quotes, a number, and what may be either.
+const Json& parameters() {
+  static const Json kParameters = {{"properties",
+                                    {{"a", {{"type", "string"}}},
+                                     {"b", {{"type", "string"}, {"pattern", "x"}}},
+                                     {"c", {{"type", "integer"}}},
+                                     {"d", {{"type", {"string", "boolean", "null"}}}}}}};
+  return kParameters;
+}
+
 TurnRules make_rules(FuzzedDataProvider& input) {
   const auto syntaxes = call_syntaxes();
   const auto family = input.ConsumeIntegralInRange<size_t>(0, syntaxes.size());
-  return {.calls = family < syntaxes.size() ? &syntaxes[family] : nullptr,
-          .functions = {"now", "get_weather"},
-          .parallel = input.ConsumeBool(),
-          .reasoning = input.ConsumeBool(),
-          .starts_in_reasoning = input.ConsumeBool()};
+  const CallSyntax* const calls = family < syntaxes.size() ? &syntaxes[family] : nullptr;
+  TurnRules rules = {.calls = calls,
+                     .functions = {"now", "get_weather"},
+                     .parallel = input.ConsumeBool(),
+                     .reasoning = input.ConsumeBool(),
+                     .starts_in_reasoning = input.ConsumeBool()};
+  const auto marks = reasoning_marks();
+  rules.marks = &marks[input.ConsumeIntegralInRange<size_t>(0, marks.size() - 1)];
+  if (calls == nullptr) return rules;
+  rules.messages = calls->messages;
+  rules.starts_in_answer = input.ConsumeBool();
+  auto kinds = std::make_shared<FunctionKinds>();
+  kinds->emplace("now", find_parameter_kinds(parameters(), calls->pairs));
+  rules.parameters = std::move(kinds);
+  return rules;
 }
 
 // Joins what comes in several events of a kind.
@@ -86,7 +108,8 @@ void read_text(FuzzedDataProvider& input) {
   }
   const Turn turn = read_turn(rules, text);
   check_calls(rules, turn);
-  const bool plain = turn.calls.empty() && !rules.reasoning;
+  // The heads of messages are no text.
+  const bool plain = turn.calls.empty() && !rules.reasoning && rules.messages == nullptr;
   CHECK(!plain || turn.text == text, "'{}' became '{}'", text, turn.text);
 }
 

@@ -41,6 +41,39 @@ void fit_call_ids(const CallSyntax& syntax, Json& messages) {
   }
 }
 
+// Earlier reasoning and arguments, as the family's template takes them.
+void fit_turns(const ChatFamily& family, Json& messages) {
+  for (Json& message : messages) {
+    const std::string member(family.reasoning_member);
+    if (message.contains("reasoning_content") && !message.contains(member)) {
+      Json reasoning = message["reasoning_content"];
+      message[member] = std::move(reasoning);
+    }
+    if (!message.contains("tool_calls")) continue;
+    // Such templates take one of both beside a call, and write either as reasoning.
+    std::string& said = message["content"].get_ref<std::string&>();
+    if (family.messages != nullptr && message.contains(member) && !said.empty()) {
+      message[member].get_ref<std::string&>() += "\n\n" + std::exchange(said, {});
+    }
+    if (!family.text_arguments) continue;
+    for (Json& call : message["tool_calls"]) {
+      Json& arguments = call["function"]["arguments"];
+      arguments = to_text(arguments);
+    }
+  }
+}
+
+// The kinds of the functions' parameters, where the family's syntax needs them.
+std::shared_ptr<const FunctionKinds> find_function_kinds(const CallSyntax* calls,
+                                                         const ToolUse& tools) {
+  if (calls == nullptr || calls->form != CallForm::kPairs) return nullptr;
+  FunctionKinds kinds;
+  for (const ToolFunction& function : tools.functions) {
+    kinds.emplace(function.name, find_parameter_kinds(function.parameters, calls->pairs));
+  }
+  return std::make_shared<const FunctionKinds>(std::move(kinds));
+}
+
 // Whether there is something that the answer must be, from its first token on.
 bool is_held(const ChatRequest& chat) {
   const bool must_call = chat.tools.active() && chat.tools.choice == ToolUse::Choice::kRequired;
@@ -76,6 +109,16 @@ std::string parse_text_content(JsonFields& holder, std::string_view name,
   return text;
 }
 
+void add_reasoning_effort(const std::optional<std::string>& effort, const Json* given,
+                          Json& variables) {
+  if (!effort) return;
+  const auto add = [&](const char* name, Json value) {
+    if (given == nullptr || !given->contains(name)) variables[name] = std::move(value);
+  };
+  add("reasoning_effort", *effort);
+  if (*effort == "none") add("enable_thinking", false);
+}
+
 bool can_continue(const Json& messages) {
   if (messages.empty()) return false;
   const Json& last = messages.back();
@@ -104,6 +147,7 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
   const bool closed = end.closes_reasoning && close_reasoning(*text);
+  if (!end.answer_head.empty()) text->append(end.answer_head, false);
   const EncodeOptions options = engine.chat_encoding(*text);
   auto fitting = end.must_fit ? encode_fitting(engine.tokenizer(), text->text, options,
                                                model.limits(), parameter)
@@ -115,7 +159,7 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
     return std::unexpected(
         bad_parameter(parameter, "The model's chat template makes no tokens of these messages"));
   }
-  return ChatPrompt{std::move(text->text), std::move(tokens), closed};
+  return ChatPrompt{std::move(text->text), std::move(tokens), closed, !end.answer_head.empty()};
 }
 
 void mark_content_end(Json& message) {
@@ -146,13 +190,18 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
     }
   } else if (family.calls != nullptr) {
     fit_call_ids(*family.calls, messages);
-    chat.variables["tools"] = template_tools(chat.tools);
+    chat.variables["tools"] = template_tools(chat.tools, family.describes_all);
   }
+  fit_turns(family, messages);
   if (chat.continues_last) mark_content_end(messages.back());
   // Reasoning is free: an answer that is held to a form goes without it.
+  const bool held = is_held(chat) && !chat.continues_last;
+  // The form itself says which message it is if that may be a call.
+  const bool in_message = held && family.messages != nullptr && !chat.tools.active();
   return encode_chat(model, chat.variables, parameter,
                      {.continues_last = chat.continues_last,
-                      .closes_reasoning = is_held(chat) && !chat.continues_last,
+                      .closes_reasoning = held,
+                      .answer_head = in_message ? family.messages->answer_head : std::string_view(),
                       .must_fit = must_fit});
 }
 
@@ -162,17 +211,25 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
   auto prompt = encode_chat_turn(model, chat, parameter, /*must_fit=*/true);
   if (!prompt) return std::unexpected(prompt.error());
   ChatTurns turns;
-  turns.rules = {.calls = chat.tools.active() ? family.calls : nullptr,
-                 .functions = chat.tools.names(),
-                 .parallel = chat.tools.parallel,
-                 .reasoning = family.reasoning && !chat.continues_last && !prompt->reasoning_closed,
-                 .starts_in_reasoning = ends_in_reasoning(prompt->text)};
-  if (turns.rules.calls != nullptr || turns.rules.reasoning) {
+  const ReasoningMarks* const opened = find_open_reasoning(prompt->text);
+  turns.rules = {
+      .calls = chat.tools.active() ? family.calls : nullptr,
+      .functions = chat.tools.names(),
+      .parallel = chat.tools.parallel,
+      .starts_in_reasoning = opened != nullptr,
+      .messages = family.messages,
+      .starts_in_answer = chat.continues_last || prompt->in_answer,
+      .parameters = find_function_kinds(chat.tools.active() ? family.calls : nullptr, chat.tools)};
+  if (const ReasoningMarks* marks = opened != nullptr ? opened : family.reasoning) {
+    turns.rules.reasoning = !chat.continues_last && !prompt->reasoning_closed;
+    turns.rules.marks = marks;
+  }
+  if (turns.rules.calls != nullptr || turns.rules.reasoning || turns.rules.messages != nullptr) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }
   auto wanted = chat.parameters.structured_output;
   if (turns.rules.calls != nullptr) {
-    auto constrained = constrain_turn(*turns.rules.calls, chat.tools, wanted);
+    auto constrained = constrain_turn(family, chat.tools, wanted);
     if (!constrained) return std::unexpected(constrained.error());
     wanted = std::move(*constrained);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -29,6 +30,11 @@ struct ChatRequest {
 std::string parse_text_content(JsonFields& holder, std::string_view name,
                                std::span<const std::string_view> types);
 
+// Gives a request's effort of reasoning to the chat template, as templates know it: by its name,
+// and "none" also as thinking that is off. What `given`, other variables or null, says goes before.
+void add_reasoning_effort(const std::optional<std::string>& effort, const Json* given,
+                          Json& variables);
+
 // Whether the last message can be gone on with: an assistant's that says something and calls
 // nothing.
 bool can_continue(const Json& messages);
@@ -37,13 +43,15 @@ bool can_continue(const Json& messages);
 struct PromptEnd {
   bool continues_last = false;    // where the last message's content does, at its mark
   bool closes_reasoning = false;  // behind reasoning that the template opened, and which is over
-  bool must_fit = false;          // 400 for a prompt that can never fit the context
+  std::string_view answer_head = {};  // behind this, the head of a message
+  bool must_fit = false;              // 400 for a prompt that can never fit the context
 };
 
 struct ChatPrompt {
   std::string text;  // the rendered template
   std::vector<TokenId> tokens;
   bool reasoning_closed = false;  // PromptEnd::closes_reasoning, and there was some
+  bool in_answer = false;         // PromptEnd::answer_head was written
 };
 
 // The prompt of a chat: the rendered template, with its special tokens as tokens; what the request

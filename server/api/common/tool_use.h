@@ -43,8 +43,9 @@ void add_function(ToolUse& tools, JsonFields& tool, const Json* parameters);
 // Refuses a choice that the functions do not allow, as field `name`.
 void check_tool_choice(JsonFields& fields, std::string_view name, const ToolUse& tools);
 
-// The functions as chat templates want them.
-Json template_tools(const ToolUse& tools);
+// The functions as chat templates want them. `describes_all`: those without a description have an
+// empty one.
+Json template_tools(const ToolUse& tools, bool describes_all = false);
 
 // The arguments of an earlier call, which clients send as a JSON text, as templates want them: an
 // object. Refused as field `name` where it is none.
@@ -55,9 +56,10 @@ Json template_call(std::string id, std::string name, Json arguments);
 
 // The constraint of a turn that may or must call tools: calls alone where the tools are required;
 // where they are not, calls or what the answer must be, or nothing for an answer that may be
-// anything. 400 for an answer that cannot be an alternative.
+// anything. 400 for an answer that cannot be an alternative, and for parameters whose names the
+// family's syntax cannot write.
 ApiResult<std::optional<StructuredOutput>> constrain_turn(
-    const CallSyntax& syntax, const ToolUse& tools, const std::optional<StructuredOutput>& answer);
+    const ChatFamily& family, const ToolUse& tools, const std::optional<StructuredOutput>& answer);
 
 // Tools for a model whose chat template knows none: all about them is put into the messages as
 // text, so that any template can render it.

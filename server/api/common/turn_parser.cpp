@@ -4,24 +4,23 @@
 #include <iterator>
 #include <utility>
 
+#include "server/api/common/message_head.h"
+#include "server/api/common/text_marks.h"
 #include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kSpace = " \n\t\r";
+constexpr std::string_view kSpace = kTurnSpace;
+constexpr size_t kHeadBytesMax = 1024;  // a message's head longer than this is text
 
-// How many bytes at the end of `text` may be the beginning of `mark`.
-size_t begun(std::string_view text, std::string_view mark) {
-  for (size_t length = std::min(text.size(), mark.size() - 1); length > 0; --length) {
-    if (text.ends_with(mark.substr(0, length))) return length;
-  }
-  return 0;
-}
-
-// Whether all of `text` may be the beginning of `mark`.
-bool may_become(std::string_view text, std::string_view mark) {
-  return text.size() < mark.size() && mark.starts_with(text);
+// Whether a call may begin with this text; none while more of it tells.
+std::optional<bool> begins_call(const CallSyntax& syntax, std::string_view text) {
+  if (syntax.form == CallForm::kObject) return text.front() == '{';
+  const std::string_view head = without_space(syntax.head);
+  if (head.empty()) return is_name_letter(text.front());
+  if (may_become(text, head)) return std::nullopt;
+  return text.starts_with(head);
 }
 
 // Turn::open of a turn with this last event.
@@ -41,27 +40,45 @@ TurnParser::TurnParser(TurnRules rules) : rules_(std::move(rules)) {
     place_ = rules_.starts_in_reasoning ? Place::kReasoning : Place::kBeforeReasoning;
     at_first_word_ = rules_.starts_in_reasoning;
   }
+  if (rules_.calls != nullptr && rules_.calls->messages != nullptr) {
+    rules_.messages = rules_.calls->messages;
+  }
+  if (rules_.messages != nullptr) {
+    place_ = rules_.starts_in_answer ? Place::kMessage : Place::kHead;
+    has_text_ = rules_.starts_in_answer;
+    at_first_word_ = false;
+  }
 }
 
 std::vector<TurnEvent> TurnParser::push(std::string_view text) {
   pending_ += text;
-  while (!pending_.empty() && step()) {
+  while (!rest().empty() && step()) {
   }
+  pending_.erase(0, std::exchange(done_, 0));
   return std::exchange(events_, {});
+}
+
+std::string TurnParser::take(size_t bytes) {
+  std::string taken(rest().substr(0, bytes));
+  done_ += taken.size();
+  return taken;
 }
 
 std::vector<TurnEvent> TurnParser::finish() {
   if (place_ == Place::kCall && called_) {
-    add(TurnEvent::Kind::kCallEnd, group_ + call_->raw(), false);
+    add(TurnEvent::Kind::kCallEnd, group_ + reader().raw(), false);
   } else if (place_ == Place::kCall) {
-    say(std::exchange(group_, {}) + call_->raw());
+    say(std::exchange(group_, {}) + reader().raw());
   } else if (place_ == Place::kOpened) {
     say(std::exchange(group_, {}));
   }
-  // Text that is left behind a call may only be the beginning of its group's end.
-  const bool unfinished_mark = place_ == Place::kAfterCall;
-  const auto kind =
-      place_ == Place::kReasoning ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
+  // Text that is left behind a call may only be the beginning of its group's end, and that of a
+  // head is none of a message.
+  const bool in_head = place_ == Place::kHead && (pending_.starts_with(rules_.messages->start) ||
+                                                  pending_.starts_with(rules_.messages->channel));
+  const bool unfinished_mark = place_ == Place::kAfterCall || in_head;
+  auto kind = place_ == Place::kReasoning ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
+  if (place_ == Place::kMessage) kind = message_kind_;
   if (place_ != Place::kDropped && !unfinished_mark) say(pending_, kind);
   pending_.clear();
   if (has_reasoned_ && place_ == Place::kBegin) held_space_.clear();
@@ -73,8 +90,10 @@ std::vector<TurnEvent> TurnParser::finish() {
 }
 
 TurnParser::ReasoningState TurnParser::reasoning_state() const {
-  if (place_ == Place::kBeforeReasoning) return ReasoningState::kAwaited;
-  if (place_ == Place::kReasoning) return ReasoningState::kOpen;
+  const bool begins = place_ == Place::kHead && !has_text_ && calls_ == 0;
+  if (place_ == Place::kBeforeReasoning || begins) return ReasoningState::kAwaited;
+  const bool reasons = place_ == Place::kMessage && message_kind_ == TurnEvent::Kind::kReasoning;
+  if (place_ == Place::kReasoning || reasons) return ReasoningState::kOpen;
   return has_reasoned_ ? ReasoningState::kOver : ReasoningState::kNone;
 }
 
@@ -94,41 +113,44 @@ bool TurnParser::step() {
       return call();
     case Place::kAfterCall:
       return after_call();
+    case Place::kHead:
+      return head();
+    case Place::kMessage:
+      return message();
     case Place::kDropped:
-      pending_.clear();
+      done_ = pending_.size();
       return false;
     case Place::kPlain:
-      add(TurnEvent::Kind::kText, std::exchange(held_space_, {}) + std::exchange(pending_, {}));
+      add(TurnEvent::Kind::kText, std::exchange(held_space_, {}) + take(rest().size()));
       return false;
   }
   return false;
 }
 
 bool TurnParser::before_reasoning() {
-  const size_t start = pending_.find_first_not_of(kSpace);
-  const std::string_view rest =
-      start == std::string::npos ? std::string_view() : std::string_view(pending_).substr(start);
-  if (may_become(rest, kReasoningOpen)) return false;
-  if (!rest.starts_with(kReasoningOpen)) {
+  const std::string_view mark = rules_.marks->open;
+  const size_t start = std::min(rest().find_first_not_of(kSpace), rest().size());
+  const std::string_view said = rest().substr(start);
+  if (may_become(said, mark)) return false;
+  if (!said.starts_with(mark)) {
     place_ = rules_.calls != nullptr ? Place::kBegin : Place::kPlain;
     return true;
   }
-  pending_.erase(0, start + kReasoningOpen.size());
+  done_ += start + mark.size();
   at_first_word_ = true;
   place_ = Place::kReasoning;
   return true;
 }
 
 bool TurnParser::reasoning() {
-  const size_t end = pending_.find(kReasoningClose);
+  const std::string_view mark = rules_.marks->close;
+  const size_t end = rest().find(mark);
   if (end == std::string::npos) {
-    const size_t sure = pending_.size() - begun(pending_, kReasoningClose);
-    say(std::string_view(pending_).substr(0, sure), TurnEvent::Kind::kReasoning);
-    pending_.erase(0, sure);
+    say(take(rest().size() - begun_bytes(rest(), mark)), TurnEvent::Kind::kReasoning);
     return false;
   }
-  say(std::string_view(pending_).substr(0, end), TurnEvent::Kind::kReasoning);
-  pending_.erase(0, end + kReasoningClose.size());
+  say(take(end), TurnEvent::Kind::kReasoning);
+  done_ += mark.size();
   held_space_.clear();
   at_first_word_ = false;
   has_reasoned_ = true;
@@ -141,7 +163,7 @@ bool TurnParser::begin() {
   if (has_reasoned_) held_space_.clear();  // blank lines part the reasoning from the answer
   if (rules_.calls == nullptr) {
     place_ = Place::kPlain;
-  } else if (rules_.calls->bare && pending_.front() == '{') {
+  } else if (rules_.calls->bare && rest().front() == '{') {
     open_group("");
   } else {
     place_ = Place::kText;
@@ -151,16 +173,13 @@ bool TurnParser::begin() {
 
 bool TurnParser::text() {
   const std::string_view mark = rules_.calls->open;
-  const size_t found = pending_.find(mark);
+  const size_t found = rest().find(mark);
   if (found == std::string::npos) {
-    const size_t sure = pending_.size() - begun(pending_, mark);
-    say(std::string_view(pending_).substr(0, sure));
-    pending_.erase(0, sure);
+    say(take(rest().size() - begun_bytes(rest(), mark)));
     return false;
   }
-  say(std::string_view(pending_).substr(0, found));
-  pending_.erase(0, found + mark.size());
-  open_group(std::string(mark));
+  say(take(found));
+  open_group(take(mark.size()));
   return true;
 }
 
@@ -170,62 +189,153 @@ void TurnParser::open_group(std::string mark) {
 }
 
 bool TurnParser::opened() {
-  const size_t start = pending_.find_first_not_of(kSpace);
+  const size_t start = rest().find_first_not_of(kSpace);
   if (start == std::string::npos) return false;
   const std::string_view list = rules_.calls->list_open;
-  const bool list_opens =
-      !list.empty() && pending_[start] == list.front() && !group_.ends_with(list);
+  const bool list_opens = !list.empty() && rest()[start] == list.front() && !group_.ends_with(list);
   if (list_opens) {
-    group_ += pending_.substr(0, start + 1);
-    pending_.erase(0, start + 1);
+    group_ += take(start + 1);
     return true;
   }
-  if (pending_[start] != '{') {
+  const auto begins = begins_call(*rules_.calls, rest().substr(start));
+  if (!begins) return false;
+  if (!*begins) {
     say(std::exchange(group_, {}));
     place_ = Place::kText;
     return true;
   }
-  group_ += pending_.substr(0, start);
-  pending_.erase(0, start);
-  call_.emplace();
+  group_ += take(start);
+  begin_call();
+  return true;
+}
+
+void TurnParser::begin_call() {
+  if (rules_.calls->form == CallForm::kObject) {
+    call_.emplace<ObjectCallReader>();
+  } else {
+    call_.emplace<MarkedCallReader>(*rules_.calls);
+  }
   called_ = false;
   place_ = Place::kCall;
+}
+
+CallReader& TurnParser::reader() {
+  return std::visit([](auto& reader) -> CallReader& { return reader; }, call_);
+}
+
+bool TurnParser::head() {
+  const MessageSyntax& messages = *rules_.messages;
+  if (!skip_space()) return false;
+  const std::string_view said = rest();
+  const FoundHead found = find_message_head(messages, said);
+  if (found.start == HeadStart::kUnknown) return false;
+  if (found.start == HeadStart::kEnd) {
+    done_ += found.bytes;
+    held_space_.clear();
+    return true;
+  }
+  const std::string_view near = said.substr(0, kHeadBytesMax + messages.body.size());
+  const bool is_head = found.start == HeadStart::kHead;
+  const size_t size = is_head ? near.find(messages.body) : std::string_view::npos;
+  if (is_head && size == near.npos && near.size() == said.size()) return false;
+  if (size == near.npos) {
+    message_kind_ = TurnEvent::Kind::kText;
+    has_text_ = true;
+    place_ = Place::kMessage;
+    say(take(1));  // a mark that is none would be found again
+    return true;
+  }
+  held_space_.clear();
+  begin_message(take(size + messages.body.size()));
+  return true;
+}
+
+// Text or reasoning, or a call that is read on from its arguments.
+void TurnParser::begin_message(std::string_view head) {
+  const MessageHead read = read_message_head(*rules_.messages, head);
+  const CallSyntax* calls = rules_.calls;
+  if (!read.recipient.empty() && calls != nullptr) {
+    group_ = head;
+    std::string_view name = read.recipient;
+    if (name.starts_with(calls->prefix)) name.remove_prefix(calls->prefix.size());
+    begin_call();
+    call_.emplace<MarkedCallReader>(*calls, std::string(name));
+    start_call();
+    return;
+  }
+  place_ = Place::kMessage;
+  const bool reasons = read.recipient.empty() && read.channel == rules_.messages->reasoning_channel;
+  message_kind_ = reasons ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
+  bool& has_begun = reasons ? has_reasoned_ : has_text_;
+  held_space_ = has_begun ? "\n\n" : "";
+  has_begun = true;
+  if (!read.recipient.empty()) say(head);
+}
+
+bool TurnParser::message() {
+  const FoundMessageEnd end = find_message_end(*rules_.messages, rest());
+  say(take(end.position), message_kind_);
+  if (!end.found) return false;
+  held_space_.clear();
+  place_ = Place::kHead;
   return true;
 }
 
 bool TurnParser::call() {
-  pending_.erase(0, call_->push(pending_));
-  if (call_->name() && !called_) start_call();
+  done_ += reader().push(rest());
+  if (reader().name() && !called_) start_call();
   if (place_ != Place::kCall) return true;
   if (called_) {
-    if (std::string arguments = call_->take_arguments(); !arguments.empty()) {
+    if (std::string arguments = reader().take_arguments(); !arguments.empty()) {
       add(TurnEvent::Kind::kArguments, std::move(arguments));
     }
   }
-  if (call_->state() == CallReader::State::kOpen) return true;  // it took all, or up to its name
-  if (call_->state() == CallReader::State::kBroken) {
+  if (reader().state() == CallReader::State::kOpen) return true;  // it took all, or up to its name
+  if (reader().state() == CallReader::State::kBroken) {
     break_call();
     return true;
   }
-  add(TurnEvent::Kind::kCallEnd, group_ + call_->raw());
+  add(TurnEvent::Kind::kCallEnd, group_ + reader().raw());
   group_.clear();
   ++calls_;
-  place_ = rules_.parallel ? Place::kAfterCall : Place::kDropped;
+  place_ = rules_.messages != nullptr ? Place::kHead : Place::kAfterCall;
+  if (!rules_.parallel) place_ = Place::kDropped;
   return true;
 }
 
 void TurnParser::start_call() {
-  if (std::ranges::find(rules_.functions, *call_->name()) == rules_.functions.end()) {
+  if (std::ranges::find(rules_.functions, *reader().name()) == rules_.functions.end()) {
     break_call();
     return;
   }
   called_ = true;
-  add(TurnEvent::Kind::kCall, *call_->name());
+  if (rules_.parameters != nullptr) {
+    const auto kinds = rules_.parameters->find(*reader().name());
+    if (kinds != rules_.parameters->end()) reader().set_parameters(kinds->second);
+  }
+  add(TurnEvent::Kind::kCall, *reader().name());
+}
+
+// The bytes that were taken last come again.
+void TurnParser::give_back(std::string_view text) {
+  if (text.size() <= done_) {
+    done_ -= text.size();
+  } else {
+    pending_.replace(0, std::exchange(done_, 0), text);
+  }
 }
 
 void TurnParser::break_call() {
-  std::string raw = std::exchange(group_, {}) + call_->raw();
-  place_ = Place::kText;
+  // The text before a name may hold another call.
+  if (!called_ && !reader().name() && rules_.calls->form != CallForm::kObject) {
+    give_back(reader().raw());
+    place_ = Place::kText;
+    return say(std::exchange(group_, {}));
+  }
+  std::string raw = std::exchange(group_, {}) + reader().raw();
+  place_ = rules_.messages != nullptr ? Place::kMessage : Place::kText;
+  message_kind_ = TurnEvent::Kind::kText;
+  has_text_ = true;
   if (called_) {
     add(TurnEvent::Kind::kCallEnd, std::move(raw), false);
   } else {
@@ -234,19 +344,26 @@ void TurnParser::break_call() {
 }
 
 bool TurnParser::after_call() {
-  const size_t start = pending_.find_first_not_of(kSpace);
+  const size_t start = rest().find_first_not_of(kSpace);
   if (start == std::string::npos) return false;
-  const std::string_view rest = std::string_view(pending_).substr(start);
-  const std::string_view separator = rules_.calls->separator;
-  const std::string_view close = rules_.calls->close;
-  if (!separator.empty() && rest.starts_with(separator)) {
-    group_ = pending_.substr(0, start + separator.size());
-    pending_.erase(0, start + separator.size());
+  const std::string_view said = rest().substr(start);
+  const CallSyntax& calls = *rules_.calls;
+  if (!calls.separator.empty() && said.starts_with(calls.separator)) {
+    group_ = take(start + calls.separator.size());
     place_ = Place::kOpened;
     return true;
   }
-  if (may_become(rest, close)) return false;
-  if (!close.empty() && rest.starts_with(close)) pending_.erase(0, start + close.size());
+  if (may_become(said, calls.close)) return false;
+  if (calls.grouped && !said.starts_with(calls.close)) {
+    const auto begins = begins_call(calls, said);
+    if (!begins) return false;
+    if (*begins) {
+      group_ = take(start);
+      begin_call();
+      return true;
+    }
+  }
+  if (!calls.close.empty() && said.starts_with(calls.close)) done_ += start + calls.close.size();
   place_ = Place::kText;
   return true;
 }
@@ -279,10 +396,8 @@ void TurnParser::add(TurnEvent::Kind kind, std::string text, bool sound) {
 }
 
 bool TurnParser::skip_space() {
-  const size_t start = pending_.find_first_not_of(kSpace);
-  held_space_ += pending_.substr(0, start);
-  pending_.erase(0, start);
-  return !pending_.empty();
+  held_space_ += take(std::min(rest().find_first_not_of(kSpace), rest().size()));
+  return !rest().empty();
 }
 
 Turn read_turn(const TurnRules& rules, std::string_view text) {
@@ -320,9 +435,13 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
 }
 
 ReasoningCount::ReasoningCount(const TurnRules& rules) {
-  if (!rules.reasoning) return;
-  parser_.emplace(TurnRules{
-      .functions = {}, .reasoning = true, .starts_in_reasoning = rules.starts_in_reasoning});
+  if (!rules.reasoning && (rules.messages == nullptr || rules.starts_in_answer)) return;
+  parser_.emplace(TurnRules{.functions = {},
+                            .reasoning = rules.reasoning,
+                            .starts_in_reasoning = rules.starts_in_reasoning,
+                            .marks = rules.marks,
+                            .messages = rules.messages});
+  of_messages_ = rules.messages != nullptr;
 }
 
 void ReasoningCount::add(const Output& output) {
@@ -331,8 +450,9 @@ void ReasoningCount::add(const Output& output) {
     ++seen_;
     parser_->push(token.bytes);
     const TurnParser::ReasoningState reasoning = parser_->reasoning_state();
-    if (reasoning == TurnParser::ReasoningState::kOpen ||
-        reasoning == TurnParser::ReasoningState::kOver) {
+    // Between messages there is a head, which is no reasoning.
+    const bool has_ended = reasoning == TurnParser::ReasoningState::kOver && !of_messages_;
+    if (reasoning == TurnParser::ReasoningState::kOpen || has_ended) {
       tokens_ = seen_;
     }
     if (reasoning == TurnParser::ReasoningState::kOver ||

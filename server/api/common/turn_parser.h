@@ -3,12 +3,17 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
-#include "server/api/common/call_reader.h"
+#include "server/api/common/marked_call_reader.h"
+#include "server/api/common/object_call_reader.h"
+#include "server/api/common/parameter_types.h"
 #include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
@@ -42,12 +47,21 @@ struct Turn {
   std::optional<TurnEvent::Kind> open;
 };
 
+// The kinds of parameters by the name of their function.
+using FunctionKinds = std::map<std::string, ParameterKinds, std::less<>>;
+
 struct TurnRules {
   const CallSyntax* calls = nullptr;   // null: no calls are looked for
   std::vector<std::string> functions;  // that may be called; other names make text
   bool parallel = true;                // false: all that follows the first call is dropped
   bool reasoning = false;
-  bool starts_in_reasoning = false;  // the prompt ended with "<think>"
+  bool starts_in_reasoning = false;  // the prompt ended with the mark that opens it
+  const ReasoningMarks* marks = &reasoning_marks().front();
+  const MessageSyntax* messages = nullptr;  // the turn is made of messages; it has no marks then
+  bool starts_in_answer = false;            // of messages: the prompt ended within the last one
+  // For calls that are pairs. Shared by the parsers of all choices, which only read it; null: all
+  // parameters may be anything.
+  std::shared_ptr<const FunctionKinds> parameters = nullptr;
 };
 
 class TurnParser {
@@ -71,6 +85,8 @@ class TurnParser {
     kOpened,     // behind the mark, before the object
     kCall,       // within the object
     kAfterCall,  // before the separator or the end of the group
+    kHead,       // of a message
+    kMessage,    // of reasoning or of text
     kDropped,
     kPlain  // nothing is looked for
   };
@@ -83,25 +99,37 @@ class TurnParser {
   bool opened();
   bool call();
   bool after_call();
+  bool head();
+  bool message();
 
+  void begin_message(std::string_view head);
+  void begin_call();
+  CallReader& reader();
   void open_group(std::string mark);
   void start_call();
   void break_call();
+  void give_back(std::string_view text);
   // Text whose last white space is held back: before a call it is no part of the answer.
   void say(std::string_view text, TurnEvent::Kind kind = TurnEvent::Kind::kText);
   void add(TurnEvent::Kind kind, std::string text, bool sound = true);
   bool skip_space();
+  std::string_view rest() const { return std::string_view(pending_).substr(done_); }
+  std::string take(size_t bytes);  // of rest()
 
   TurnRules rules_;
   Place place_;
-  std::string pending_;     // not looked at yet
+  std::string pending_;
+  size_t done_ = 0;         // of pending_; what follows is not looked at yet
   std::string held_space_;  // white space that text may go on with
   std::string group_;       // what was taken since the last call or text, for a group that is none
-  std::optional<CallReader> call_;
+  std::variant<ObjectCallReader, MarkedCallReader> call_;
   bool at_first_word_ = false;  // white space before it is none of the reasoning
   bool has_reasoned_ = false;   // the reasoning is over
   bool called_ = false;         // kCall was sent for call_
   size_t calls_ = 0;            // sound ones
+  // For messages:
+  TurnEvent::Kind message_kind_ = TurnEvent::Kind::kText;
+  bool has_text_ = false;  // a message of text has begun
   std::vector<TurnEvent> events_;
 };
 
@@ -124,6 +152,7 @@ class ReasoningCount {
 
  private:
   std::optional<TurnParser> parser_;  // none: no reasoning may come any more
+  bool of_messages_ = false;
   uint64_t seen_ = 0;
   uint64_t tokens_ = 0;
 };

@@ -1,135 +1,178 @@
 #include "server/api/common/turn_syntax.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "engine/base/json.h"
+#include "server/api/common/text_marks.h"
 
 namespace lockstep {
 namespace {
 
 // The bytes of the prompt up to white space at its end.
 size_t said_bytes(std::string_view prompt) {
-  const size_t last = prompt.find_last_not_of(" \n\t\r");
-  return last == std::string_view::npos ? 0 : last + 1;
+  return prompt.find_last_not_of(kTurnSpace) + 1;
 }
-
-constexpr CallSyntax kRows[] = {
-    // Qwen 2.5 and 3, Hermes: <tool_call>{"name": …, "arguments": …}</tool_call>, again and again.
-    {.name = "hermes",
-     .sign = "<tool_call>\n{\"name\": \"lockstep_probe\"",
-     .open = "<tool_call>",
-     .list_open = "",
-     .separator = "",
-     .close = "</tool_call>",
-     .arguments = "arguments",
-     .bare = false,
-     .parallel = true,
-     .id_length = 0},
-    // Mistral: [TOOL_CALLS][{"name": …, "arguments": …}, …].
-    {.name = "mistral",
-     .sign = "[TOOL_CALLS]",
-     .open = "[TOOL_CALLS]",
-     .list_open = "[",
-     .separator = ",",
-     .close = "]",
-     .arguments = "arguments",
-     .bare = false,
-     .parallel = true,
-     .id_length = 9},
-    // Llama 3.1 to 3.3: the turn is {"name": …, "parameters": …}, or has it behind <|python_tag|>;
-    // several are written with semicolons.
-    {.name = "llama-3",
-     .sign = "{\"name\": \"lockstep_probe\", \"parameters\":",
-     .open = "<|python_tag|>",
-     .list_open = "",
-     .separator = ";",
-     .close = "",
-     .arguments = "parameters",
-     .bare = true,
-     .parallel = false,
-     .id_length = 0},
-};
 
 constexpr std::string_view kProbeReasoning = "lockstep_reason";
 constexpr std::string_view kProbeSystem = "lockstep_system";
+
 // In which tools are put to a model whose template knows none: most models of today have seen it.
-constexpr const CallSyntax& kGeneral = kRows[0];
+const CallSyntax& general_syntax() {
+  return call_syntaxes().front();
+}
+
+struct Probe {
+  bool with_tools = false;
+  bool with_system = false;
+  bool opens_turn = false;  // the prompt of an answer
+  bool describes = true;    // the tools
+};
 
 // Renders a question and this answer by the template; empty where it refuses.
-std::string render_probe(const Engine& engine, Json answer, bool with_tools,
-                         bool with_system = false) {
+std::string render_probe(const Engine& engine, Json answer, Probe probe) {
   Json messages = Json::array();
-  if (with_system) messages.push_back({{"role", "system"}, {"content", kProbeSystem}});
+  if (probe.with_system) messages.push_back({{"role", "system"}, {"content", kProbeSystem}});
   messages.push_back({{"role", "user"}, {"content", "?"}});
   if (!answer.is_null()) messages.push_back(std::move(answer));
   Json tools = nullptr;
-  if (with_tools) {
-    const Json parameters = {{"type", "object"}, {"properties", Json::object()}};
-    tools = Json::array(
-        {{{"type", "function"},
-          {"function",
-           {{"name", kProbeFunction}, {"description", "lockstep"}, {"parameters", parameters}}}}});
+  if (probe.with_tools) {
+    Json function = {{"name", kProbeFunction}};
+    if (probe.describes) function["description"] = "lockstep";
+    function["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
+    tools = Json::array({{{"type", "function"}, {"function", std::move(function)}}});
   }
   const auto text = engine.render_chat({{"messages", std::move(messages)},
                                         {"tools", std::move(tools)},
                                         {"documents", nullptr},
-                                        {"add_generation_prompt", false}});
+                                        {"add_generation_prompt", probe.opens_turn}});
   return text ? text->text : "";
 }
 
-const CallSyntax* find_call_syntax(const Engine& engine) {
-  // A template that does not list the tools does not know them, whatever it makes of calls.
-  if (render_probe(engine, nullptr, true).find(kProbeFunction) == std::string::npos) return nullptr;
+// The row by whose sign the template's text of a turn with a call is known.
+const CallSyntax* find_sign(const Engine& engine, Json arguments) {
   const Json call = {{"id", "abcdefgh1"},
                      {"type", "function"},
-                     {"function", {{"name", kProbeFunction}, {"arguments", {{"a", 1}}}}}};
+                     {"function", {{"name", kProbeFunction}, {"arguments", std::move(arguments)}}}};
   const std::string text = render_probe(
-      engine, {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}}, true);
-  for (const CallSyntax& row : kRows) {
+      engine, {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+      {.with_tools = true});
+  for (const CallSyntax& row : call_syntaxes()) {
     if (text.find(row.sign) != std::string::npos) return &row;
   }
   return nullptr;
 }
 
+void find_calls(const Engine& engine, ChatFamily& family) {
+  // A template that does not list the tools does not know them, whatever it makes of calls.
+  if (render_probe(engine, nullptr, {.with_tools = true}).find(kProbeFunction) !=
+      std::string::npos) {
+    family.calls = find_sign(engine, {{"a", 1}});
+    if (family.calls == nullptr) {
+      family.calls = find_sign(engine, "{\"a\": 1}");
+      family.text_arguments = family.calls != nullptr;
+    }
+  }
+  family.describes_all =
+      family.calls != nullptr &&
+      render_probe(engine, nullptr, {.with_tools = true, .describes = false}).empty();
+  family.general_tools = family.calls == nullptr;
+  if (family.general_tools) family.calls = &general_syntax();
+  family.messages = family.calls->messages;
+}
+
+// The marks that stand around the reasoning that the template was given.
+const ReasoningMarks* find_marks(std::string_view text) {
+  const size_t found = text.find(kProbeReasoning);
+  if (found == std::string_view::npos) return nullptr;
+  std::string_view before = text.substr(0, found);
+  before = before.substr(0, said_bytes(before));
+  const std::string_view behind = without_space(text.substr(found + kProbeReasoning.size()));
+  for (const ReasoningMarks& marks : reasoning_marks()) {
+    if (before.ends_with(marks.open) && behind.starts_with(marks.close)) return &marks;
+  }
+  return nullptr;
+}
+
+void find_reasoning(const Engine& engine, ChatFamily& family) {
+  for (const std::string_view member : {"reasoning_content", "thinking"}) {
+    const std::string text = render_probe(
+        engine, {{"role", "assistant"}, {"content", "!"}, {std::string(member), kProbeReasoning}},
+        {});
+    family.reasoning = find_marks(text);
+    if (text.find(kProbeReasoning) == std::string::npos) continue;
+    family.reasoning_member = member;
+    break;
+  }
+  if (family.reasoning != nullptr) return;
+  // Some take it as a part of the content; some never say it again, but open it in the prompt.
+  const Json parts = Json::array(
+      {{{"type", "thinking"}, {"thinking", kProbeReasoning}}, {{"type", "text"}, {"text", "!"}}});
+  family.reasoning =
+      find_marks(render_probe(engine, {{"role", "assistant"}, {"content", parts}}, {}));
+  if (family.reasoning == nullptr) {
+    family.reasoning = find_open_reasoning(render_probe(engine, nullptr, {.opens_turn = true}));
+  }
+}
+
+// The control tokens that the family's marks hold.
+void find_control_marks(const Tokenizer& tokenizer, ChatFamily& family) {
+  const CallSyntax& calls = *family.calls;
+  std::vector<std::string_view> marks = {
+      calls.open,           calls.close,         calls.head,
+      calls.number_open,    calls.name_end,      calls.call_end,
+      calls.pairs.open,     calls.pairs.key_end, calls.pairs.value_open,
+      calls.pairs.value_end};
+  if (family.reasoning != nullptr) {
+    marks.insert(marks.end(), {family.reasoning->open, family.reasoning->close});
+  }
+  if (family.messages != nullptr) {
+    const MessageSyntax& messages = *family.messages;
+    marks.insert(marks.end(), {messages.start, messages.channel, messages.body});
+    marks.insert(marks.end(), messages.ends.begin(), messages.ends.end());
+  }
+  for (size_t index = 0; index < tokenizer.vocabulary_size(); ++index) {
+    const auto token = static_cast<TokenId>(index);
+    const std::string_view text = tokenizer.token_text(token);
+    const auto holds = [&](std::string_view mark) { return mark.find(text) != mark.npos; };
+    if (text.empty() || !tokenizer.piece(token, false).empty() ||
+        !std::ranges::any_of(marks, holds)) {
+      continue;
+    }
+    family.marks.push_back({std::string(text), token, tokenizer.ends_generation(token)});
+    family.visible_tokens.push_back(token);
+  }
+}
+
 }  // namespace
 
-bool ends_in_reasoning(std::string_view prompt) {
-  return prompt.substr(0, said_bytes(prompt)).ends_with(kReasoningOpen);
+const ReasoningMarks* find_open_reasoning(std::string_view prompt) {
+  const std::string_view said = prompt.substr(0, said_bytes(prompt));
+  for (const ReasoningMarks& marks : reasoning_marks()) {
+    if (said.ends_with(marks.open)) return &marks;
+  }
+  return nullptr;
 }
 
 bool close_reasoning(TracedText& prompt) {
-  if (!ends_in_reasoning(prompt.text)) return false;
+  const ReasoningMarks* const marks = find_open_reasoning(prompt.text);
+  if (marks == nullptr) return false;
   prompt.truncate(said_bytes(prompt.text));
   for (const std::string_view part :
-       {std::string_view("\n\n"), kReasoningClose, std::string_view("\n\n")}) {
+       {std::string_view("\n\n"), marks->close, std::string_view("\n\n")}) {
     prompt.append(part, false);
   }
   return true;
 }
 
-std::span<const CallSyntax> call_syntaxes() {
-  return kRows;
-}
-
 ChatFamily find_chat_family(const Engine& engine) {
   ChatFamily family;
   if (!engine.has_chat_template()) return family;
-  family.calls = find_call_syntax(engine);
-  family.general_tools = family.calls == nullptr;
-  if (family.general_tools) family.calls = &kGeneral;
+  find_calls(engine, family);
   family.system_messages =
-      render_probe(engine, nullptr, false, true).find(kProbeSystem) != std::string::npos;
-  const std::string thinking = render_probe(
-      engine, {{"role", "assistant"}, {"content", "!"}, {"reasoning_content", kProbeReasoning}},
-      false);
-  family.reasoning = thinking.find(fmt::format("{}\n{}\n{}", kReasoningOpen, kProbeReasoning,
-                                               kReasoningClose)) != std::string::npos;
-  std::vector<std::string_view> marks = {family.calls->open, family.calls->close};
-  if (family.reasoning) marks.insert(marks.end(), {kReasoningOpen, kReasoningClose});
-  for (const std::string_view mark : marks) {
-    const auto token = engine.tokenizer().find(mark);
-    if (token && engine.tokenizer().piece(*token, false).empty()) {
-      family.visible_tokens.push_back(*token);
-    }
-  }
+      render_probe(engine, nullptr, {.with_system = true}).find(kProbeSystem) != std::string::npos;
+  find_reasoning(engine, family);
+  find_control_marks(engine.tokenizer(), family);
   return family;
 }
 

@@ -9,11 +9,11 @@ namespace lockstep {
 namespace {
 
 TEST(Reasoning, opens_at_the_end_of_a_prompt_whatever_white_space_follows) {
-  EXPECT_TRUE(ends_in_reasoning("<think>"));
-  EXPECT_TRUE(ends_in_reasoning("a<|assistant|>\n<think>\n \t\r"));
+  EXPECT_TRUE(find_open_reasoning("<think>"));
+  EXPECT_TRUE(find_open_reasoning("a<|assistant|>\n<think>\n \t\r"));
   for (const std::string_view prompt :
        {"", " \n", "a", "think>", "<think> a", "<think>\n\n</think>\n\n", "</think>"}) {
-    EXPECT_FALSE(ends_in_reasoning(prompt)) << prompt;
+    EXPECT_FALSE(find_open_reasoning(prompt)) << prompt;
   }
 }
 

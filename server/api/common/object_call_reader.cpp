@@ -1,4 +1,4 @@
-#include "server/api/common/call_reader.h"
+#include "server/api/common/object_call_reader.h"
 
 #include <algorithm>
 #include <utility>
@@ -8,8 +8,6 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kDepthMax = 48;                // of arguments; requests may nest 64 deep in all
-constexpr size_t kBytesMax = size_t{1} << 20U;  // a call longer than this is text
 constexpr std::string_view kKeys[] = {"name", "type", "id", "arguments", "parameters"};
 
 bool is_space(char letter) {
@@ -18,7 +16,7 @@ bool is_space(char letter) {
 
 }  // namespace
 
-size_t CallReader::push(std::string_view text) {
+size_t ObjectCallReader::push(std::string_view text) {
   size_t taken = 0;
   const bool had_name = name_.has_value();
   while (taken < text.size() && state_ == State::kOpen && name_.has_value() == had_name) {
@@ -27,7 +25,7 @@ size_t CallReader::push(std::string_view text) {
   return taken;
 }
 
-std::string CallReader::take_arguments() {
+std::string ObjectCallReader::take_arguments() {
   if (state_ == State::kWhole && !has_arguments_) {
     has_arguments_ = true;
     return "{}";
@@ -35,7 +33,7 @@ std::string CallReader::take_arguments() {
   return std::exchange(arguments_, {});
 }
 
-void CallReader::take(char letter) {
+void ObjectCallReader::take(char letter) {
   raw_ += letter;
   if (raw_.size() > kBytesMax) state_ = State::kBroken;
   if (place_ == Place::kInValue) return take_value(letter);
@@ -75,7 +73,7 @@ void CallReader::take(char letter) {
   }
 }
 
-void CallReader::end_key() {
+void ObjectCallReader::end_key() {
   place_ = Place::kColon;
   // Other objects are text, and are told so at their first unknown name. A second function would
   // only be told of where the text comes in one piece: the first has been told of else.
@@ -84,7 +82,7 @@ void CallReader::end_key() {
   if (!known || again) state_ = State::kBroken;
 }
 
-void CallReader::take_value(char letter) {
+void ObjectCallReader::take_value(char letter) {
   const bool first = value_.empty() && depth_ == 0 && !in_string_;
   if (!in_string_ && depth_ == 0 && !first && (letter == ',' || letter == '}')) {
     end_value();  // of a number, true, false or null
@@ -109,7 +107,7 @@ void CallReader::take_value(char letter) {
   }
 }
 
-void CallReader::end_value() {
+void ObjectCallReader::end_value() {
   place_ = Place::kNext;
   has_arguments_ = has_arguments_ || is_arguments();
   if (streams_) {
@@ -137,7 +135,7 @@ void CallReader::end_value() {
   state_ = State::kBroken;
 }
 
-void CallReader::end_object() {
+void ObjectCallReader::end_object() {
   const bool sound = name_ && parse_json(raw_).has_value();
   state_ = sound ? State::kWhole : State::kBroken;
 }

@@ -1,0 +1,225 @@
+// The constraint of a turn: calls as the family writes them, by the row by which they are read.
+#include <algorithm>
+#include <utility>
+
+#include "server/api/common/parameter_types.h"
+#include "server/api/common/tool_use.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = GrammarSource::Kind;
+
+constexpr int kCallsMax = 16;  // of one turn
+
+Json literal(std::string text) {
+  return {{"literal", std::move(text)}};
+}
+
+// Arguments are an object, whatever else their schema says.
+Json arguments_schema(const Json& parameters) {
+  if (!parameters.is_object()) return {{"type", "object"}};
+  Json schema = parameters;
+  if (!schema.contains("type")) schema["type"] = "object";
+  return schema;
+}
+
+// Whether a key can be written between marks: nothing in it begins the mark that ends it.
+bool is_key(std::string_view key, const PairSyntax& pairs) {
+  return std::ranges::all_of(
+      std::initializer_list<std::string_view>{pairs.key_end, pairs.json_key_end},
+      [&](std::string_view end) { return end.empty() || key.find(end.front()) == key.npos; });
+}
+
+class CallGrammar {
+ public:
+  CallGrammar(const ChatFamily& family, const ToolUse& tools)
+      : family_(family), syntax_(*family.calls), tools_(tools) {}
+
+  // Groups of calls, as models of the family write them.
+  Json calls() const {
+    const int most = tools_.parallel && syntax_.parallel ? kCallsMax : 1;
+    Json call = any_call();
+    if (syntax_.form != CallForm::kObject) return marked_groups(std::move(call), most);
+    const std::string list_open(syntax_.list_open);
+    // A call without a mark is what such a family writes.
+    const std::string open = syntax_.bare ? "" : std::string(syntax_.open) + list_open;
+    const std::string close(syntax_.close);
+    if (syntax_.separator.empty()) {
+      call = Json::array({frame(open + "\n"), std::move(call), frame("\n" + close)});
+      return {{"repeat", std::move(call)}, {"min", 1}, {"max", most}, {"separator", "\n"}};
+    }
+    Json calls = {{"repeat", std::move(call)},
+                  {"min", 1},
+                  {"max", most},
+                  {"separator", std::string(syntax_.separator) + " "}};
+    if (open.empty() && close.empty()) return calls;
+    return Json::array({frame(open), std::move(calls), frame(close)});
+  }
+
+  // A text of the family's, its control tokens as such.
+  Json frame(std::string_view text) const {
+    Json parts = Json::array();
+    while (!text.empty()) {
+      size_t first = text.size();
+      const ControlMark* next = nullptr;
+      for (const ControlMark& mark : family_.marks) {
+        const size_t found = mark.ends_generation ? text.npos : text.find(mark.text);
+        const bool longer = next != nullptr && mark.text.size() > next->text.size();
+        if (found > first || (found == first && !longer) || found == text.npos) continue;
+        first = found;
+        next = &mark;
+      }
+      if (first > 0) parts.push_back(literal(std::string(text.substr(0, first))));
+      text.remove_prefix(first);
+      if (next == nullptr) continue;
+      parts.push_back({{"token", next->token}});
+      text.remove_prefix(next->text.size());
+    }
+    return parts;
+  }
+
+  // The first parameter that the family cannot write, with its function; empty: none.
+  std::string unwritable() const {
+    if (syntax_.form != CallForm::kPairs) return "";
+    for (const ToolFunction& function : tools_.functions) {
+      if (!is_wanted(function) || !function.parameters.is_object()) continue;
+      for (const char* const list : {"properties", "required"}) {
+        const auto names = function.parameters.find(list);
+        if (names == function.parameters.end()) continue;
+        for (const auto& [name, value] : names->items()) {
+          const bool listed = names->is_array() && value.is_string();
+          const std::string key = listed ? value.get<std::string>() : name;
+          if (!is_key(key, syntax_.pairs)) return fmt::format("{}.{:.64}", function.name, key);
+        }
+      }
+    }
+    return "";
+  }
+
+ private:
+  bool is_wanted(const ToolFunction& function) const {
+    return tools_.named.empty() || function.name == tools_.named;
+  }
+
+  // A call of the named function, or of any.
+  Json any_call() const {
+    Json any = Json::array();
+    for (const ToolFunction& function : tools_.functions) {
+      if (!is_wanted(function)) continue;
+      any.push_back(syntax_.form == CallForm::kObject ? object_call(function)
+                                                      : marked_call(function));
+    }
+    return {{"any_of", std::move(any)}};
+  }
+
+  Json object_call(const ToolFunction& function) const {
+    const std::string head =
+        fmt::format(R"({{"name": "{}", "{}": )", function.name, syntax_.arguments);
+    return Json::array(
+        {literal(head), {{"schema", arguments_schema(function.parameters)}}, literal("}")});
+  }
+
+  Json marked_call(const ToolFunction& function) const {
+    const bool pairs = syntax_.form == CallForm::kPairs;
+    const std::string line(syntax_.line);
+    Json parts = Json::array();
+    parts.push_back(frame(syntax_.head));
+    parts.push_back(literal(std::string(syntax_.prefix) + function.name));
+    if (!syntax_.number_open.empty()) {
+      parts.push_back(frame(syntax_.number_open));
+      parts.push_back({{"regex", std::string(syntax_.number)}});
+    }
+    parts.push_back(frame(std::string(syntax_.name_end) + line));
+    parts.push_back(pairs ? pairs_part(function)
+                          : Json{{"schema", arguments_schema(function.parameters)}});
+    parts.push_back(frame(syntax_.call_end));
+    return parts;
+  }
+
+  Json pairs_part(const ToolFunction& function) const {
+    const PairSyntax& pairs = syntax_.pairs;
+    const std::string line(syntax_.line);
+    Json raw = Json::array();
+    for (const auto& [name, kind] : find_parameter_kinds(function.parameters, pairs)) {
+      if (kind.raw) raw.push_back(name);
+    }
+    const std::string value_open(pairs.value_open);
+    Json part = {{"pairs", arguments_schema(function.parameters)}, {"raw", std::move(raw)}};
+    part["open"] = frame(pairs.open);
+    part["raw_key_end"] = frame(pairs.key_end);
+    part["json_key_end"] = frame(pairs.json_key_end.empty() ? pairs.key_end : pairs.json_key_end);
+    part["value_open"] = frame(value_open.empty() ? value_open : line + value_open);
+    part["value_end"] = frame(pairs.value_end);
+    part["value_end_text"] = std::string(pairs.value_end);
+    part["padding"] = std::string(pairs.padding);
+    part["line"] = line;
+    return part;
+  }
+
+  Json marked_groups(Json call, int most) const {
+    const std::string line(syntax_.line);
+    const std::string open = std::string(syntax_.open) + (syntax_.head.empty() ? "" : line);
+    const std::string close = (syntax_.close.empty() ? "" : line) + std::string(syntax_.close);
+    if (!syntax_.grouped) {
+      call = Json::array({frame(open), std::move(call), frame(close)});
+      return {{"repeat", std::move(call)}, {"min", 1}, {"max", most}, {"separator", line}};
+    }
+    Json calls = {{"repeat", std::move(call)}, {"min", 1}, {"max", most}, {"separator", line}};
+    return Json::array({frame(open), std::move(calls), frame(close)});
+  }
+
+  const ChatFamily& family_;
+  const CallSyntax& syntax_;
+  const ToolUse& tools_;
+};
+
+// The form of the answer, as a part; null where it cannot be one.
+Json answer_part(const StructuredOutput& answer) {
+  const auto json = parse_json(answer.source.text);
+  switch (answer.source.kind) {
+    case Kind::kJsonObject:
+      return {{"schema", {{"type", "object"}}}};
+    case Kind::kJsonSchema:
+      return json ? Json{{"schema", *json}} : Json(nullptr);
+    case Kind::kRegex:
+      return {{"regex", answer.source.text}};
+    default:
+      return nullptr;
+  }
+}
+
+}  // namespace
+
+ApiResult<std::optional<StructuredOutput>> constrain_turn(
+    const ChatFamily& family, const ToolUse& tools, const std::optional<StructuredOutput>& answer) {
+  const bool required = tools.choice == ToolUse::Choice::kRequired;
+  if (!required && !answer) return std::nullopt;
+  const CallGrammar grammar(family, tools);
+  if (const std::string name = grammar.unwritable(); !name.empty()) {
+    return std::unexpected(bad_parameter(
+        "tools", fmt::format("'tools': the model's syntax of calls has no way to write the "
+                             "parameter {}; choose another name",
+                             name)));
+  }
+  Json part = grammar.calls();
+  if (!required) {
+    Json other = answer_part(*answer);
+    if (other.is_null()) {
+      return std::unexpected(bad_parameter(
+          answer->parameter, fmt::format("'{}': cannot go with tools; take a schema or a pattern",
+                                         answer->parameter)));
+    }
+    if (family.messages != nullptr) {
+      other = Json::array({grammar.frame(family.messages->answer_head), std::move(other)});
+    }
+    part = {{"any_of", Json::array({std::move(other), std::move(part)})}};
+  }
+  StructuredOutput constraint;
+  constraint.source.kind = Kind::kTemplate;
+  constraint.source.text = to_text(part);
+  constraint.parameter = "tools";
+  return constraint;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,395 @@
+// Turns as models of each family of today write them: whole, and cut at every byte; and what the
+// constraint of a turn lets through, read again.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/base/json.h"
+#include "server/api/common/turn_parser.h"
+#include "server/api/common/turn_syntax.h"
+
+namespace lockstep {
+namespace {
+
+using Kind = TurnEvent::Kind;
+
+const CallSyntax& syntax(std::string_view name) {
+  for (const CallSyntax& row : call_syntaxes()) {
+    if (row.name == name) return row;
+  }
+  ADD_FAILURE() << "no syntax " << name;
+  return call_syntaxes().front();
+}
+
+// The function "all" has a parameter of every type; "now" has none that is known.
+const Json& schema_of_all() {
+  static const Json kSchema = {{"type", "object"},
+                               {"properties",
+                                {{"text", {{"type", "string"}}},
+                                 {"unit", {{"type", "string"}, {"enum", {"C", "F"}}}},
+                                 {"code", {{"type", "string"}, {"pattern", "^[0-9]{3}$"}}},
+                                 {"count", {{"type", "integer"}}},
+                                 {"share", {{"type", "number"}}},
+                                 {"is_on", {{"type", "boolean"}}},
+                                 {"none", {{"type", "null"}}},
+                                 {"list", {{"type", "array"}}},
+                                 {"map", {{"type", "object"}}},
+                                 {"maybe", {{"anyOf", {{{"type", "string"}}, {{"type", "null"}}}}}},
+                                 {"any", Json::object()}}}};
+  return kSchema;
+}
+
+TurnRules rules_of(const CallSyntax& row) {
+  auto kinds = std::make_shared<FunctionKinds>();
+  kinds->emplace("all", find_parameter_kinds(schema_of_all(), row.pairs));
+  return {.calls = &row,
+          .functions = {"all", "now"},
+          .messages = row.messages,
+          .parameters = std::move(kinds)};
+}
+
+struct Case {
+  std::string_view family;
+  std::string_view text;
+  std::string_view said;
+  std::vector<std::string> calls = {};
+  std::string_view reasoning = "";
+};
+
+const std::vector<Case>& harmony_cases() {
+  static const std::vector<Case> kCases = {
+      {"harmony", "<|channel|>final<|message|>Four.", "Four."},
+      {"harmony", "<|channel|>final<|message|>Four.<|return|>", "Four."},
+      {"harmony",
+       "<|channel|>analysis<|message|>Two and two.<|end|><|start|>assistant<|channel|>final"
+       "<|message|> It is 4 < 5. ",
+       " It is 4 < 5. ",
+       {},
+       "Two and two."},
+      {"harmony",
+       "<|channel|>analysis<|message|>I call.<|end|><|start|>assistant<|channel|>commentary "
+       "to=functions.all <|constrain|>json<|message|>{\"text\": \"<|end|>\", \"list\": [1, {}]}"
+       "<|call|>",
+       "",
+       {"all({\"text\": \"<|end|>\", \"list\": [1, {}]})"},
+       "I call."},
+      // The recipient may stand before the channel, and the content's type without its mark.
+      {"harmony", " to=functions.now<|channel|>commentary json<|message|>{}", "", {"now({})"}},
+      {"harmony", "<|start|>assistant to=now<|channel|>commentary<|message|> {} ", "", {"now({})"}},
+      // A preamble is said to the user.
+      {"harmony",
+       "<|channel|>analysis<|message|>a<|end|><|start|>assistant<|channel|>commentary<|message|>"
+       "I look it up.<|end|><|start|>assistant<|channel|>analysis<|message|>b<|end|><|start|>"
+       "assistant<|channel|>commentary to=functions.now json<|message|>{\"a\": 1}<|call|>",
+       "I look it up.",
+       {"now({\"a\": 1})"},
+       "a\n\nb"},
+      {"harmony",
+       "<|channel|>commentary<|message|>One.<|end|><|start|>assistant<|channel|>final<|message|>"
+       "Two.",
+       "One.\n\nTwo."},
+      {"harmony",
+       "<|channel|>commentary to=functions.now<|message|>{}<|call|><|start|>assistant<|channel|>"
+       "commentary to=functions.all<|message|>{\"count\": 2}<|call|>",
+       "",
+       {"now({})", "all({\"count\": 2})"}},
+      // Text that is no call stays text.
+      {"harmony", "<|channel|>commentary to=functions.other json<|message|>{}<|call|>",
+       "<|channel|>commentary to=functions.other json<|message|>{}"},
+      {"harmony", "Just text, to=functions.now {}", "Just text, to=functions.now {}"},
+      {"harmony", "to=be or not", "to=be or not"},
+      {"harmony", " <", " <"},
+      {"harmony", "", ""},
+      // A head that has no end yet is none of the answer.
+      {"harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assist", "", {}, "Hm."},
+      {"harmony", "<|channel|>fin", ""},
+  };
+  return kCases;
+}
+
+const std::vector<Case>& pair_cases() {
+  static const std::vector<Case> kCases = {
+      {"glm",
+       "I look.\n<tool_call>all\n<arg_key>text</arg_key>\n<arg_value>12</arg_value>\n"
+       "<arg_key>count</arg_key>\n<arg_value>12</arg_value>\n<arg_key>list</arg_key>\n"
+       "<arg_value>[1, \"</x>\"]</arg_value>\n<arg_key>maybe</arg_key>\n<arg_value>7</arg_value>\n"
+       "</tool_call>\n<tool_call>now\n</tool_call>",
+       "I look.",
+       {"all({\"text\": \"12\", \"count\": 12, \"list\": [1, \"</x>\"], \"maybe\": \"7\"})",
+        "now({})"}},
+      {"glm-line",
+       "<tool_call>now<arg_key>q\"</arg_key><arg_value>a \"b\"\n\\</arg_value><arg_key>n</arg_key>"
+       "<arg_value>-1.5</arg_value></tool_call>",
+       "",
+       {"now({\"q\\\"\": \"a \\\"b\\\"\\n\\\\\", \"n\": -1.5})"}},
+      {"glm", "<tool_call>other\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",
+       "<tool_call>other\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>"},
+      {"glm", "<tool_call>now I know</tool_call>", "<tool_call>now I know</tool_call>"},
+      {"glm", "<tool_call>now <tool_call>now</tool_call>", "<tool_call>now", {"now({})"}},
+      {"glm", "<tool_call>now\n<arg_key>a</ar", "<tool_call>now\n<arg_key>a</ar"},
+      {"glm", "a <tool_call", "a <tool_call"},
+      {"qwen-xml",
+       "<tool_call>\n<function=all>\n<parameter=text>\n\n two\nlines \n\n</parameter>\n"
+       "<parameter=is_on>\nTrue\n</parameter>\n<parameter=none>\nNone\n</parameter>\n"
+       "<parameter=map>\n{\"a\": [true, null]}\n</parameter>\n<parameter=unit>\nC\n</parameter>\n"
+       "<parameter=code>\n\"123\"\n</parameter>\n<parameter=any>\nfree text\n</parameter>\n"
+       "</function>\n</tool_call>\n<tool_call>\n<function=now>\n</function>\n</tool_call>",
+       "",
+       {"all({\"text\": \"\\n two\\nlines \\n\", \"is_on\": true, \"none\": null, \"map\": "
+        "{\"a\": [true, null]}, \"unit\": \"C\", \"code\": \"123\", \"any\": \"free text\"})",
+        "now({})"}},
+      {"qwen-xml",
+       "<tool_call><function=all><parameter=text>x</parameter><parameter=code>123</parameter>"
+       "<parameter=share>1</parameter></function></tool_call>",
+       "",
+       {"all({\"text\": \"x\", \"code\": \"123\", \"share\": 1})"}},
+      {"qwen-xml",
+       "<tool_call>\n<function=all>\n<parameter=text>\n\n</parameter>\n</function>\n</tool_call>",
+       "",
+       {"all({\"text\": \"\"})"}},
+      {"qwen-xml", "<tool_call>\n{\"name\": \"now\"}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"now\"}\n</tool_call>"},
+      {"seed",
+       "<seed:tool_call>\n<function=all>\n<parameter=text>\nx</parameter>\n</function>\n"
+       "</seed:tool_call>",
+       "",
+       {"all({\"text\": \"\\nx\"})"}},
+      {"minimax",
+       "\n<minimax:tool_call>\n<invoke name=\"all\">\n<parameter name=\"text\">a<b></parameter>\n"
+       "<parameter name=\"list\">[\"x\"]</parameter>\n</invoke>\n<invoke name=\"now\">\n</invoke>\n"
+       "</minimax:tool_call>",
+       "",
+       {"all({\"text\": \"a<b>\", \"list\": [\"x\"]})", "now({})"}},
+      {"deepseek-pairs",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"now\">\n<｜DSML｜parameter name=\"a\" "
+       "string=\"true\">5</｜DSML｜parameter>\n<｜DSML｜parameter name=\"b\" string=\"false\">5"
+       "</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       "",
+       {"now({\"a\": \"5\", \"b\": 5})"}},
+  };
+  return kCases;
+}
+
+const std::vector<Case>& json_cases() {
+  static const std::vector<Case> kCases = {
+      {"kimi",
+       "Let me see.<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0"
+       "<|tool_call_argument_begin|>{\"a\": \"<|tool_call_end|>\"}<|tool_call_end|>"
+       "<|tool_call_begin|>all:1<|tool_call_argument_begin|>{\"count\": 1}<|tool_call_end|>"
+       "<|tool_calls_section_end|>",
+       "Let me see.",
+       {"now({\"a\": \"<|tool_call_end|>\"})", "all({\"count\": 1})"}},
+      {"kimi", "<|tool_calls_section_begin|><|tool_call_begin|>what<|tool_calls_section_end|>",
+       "<|tool_calls_section_begin|><|tool_call_begin|>what<|tool_calls_section_end|>"},
+      {"mistral-names",
+       "[TOOL_CALLS]now[ARGS]{\"a\": \"[ARGS]\"}[TOOL_CALLS]all[ARGS]{\"count\": 3}",
+       "",
+       {"now({\"a\": \"[ARGS]\"})", "all({\"count\": 3})"}},
+      {"mistral-names", "[TOOL_CALLS]now[ARGS] none", "[TOOL_CALLS]now[ARGS] none"},
+      {"mistral-names", "See [TOOL_CALLS] and [ARGS].", "See [TOOL_CALLS] and [ARGS]."},
+      {"mistral-ids", "[TOOL_CALLS]now[CALL_ID]abc123XYZ[ARGS]{\"a\": 1}", "", {"now({\"a\": 1})"}},
+      {"deepseek",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>now<｜tool▁sep｜>{}<｜tool▁call▁end｜>"
+       "<｜tool▁call▁begin｜>all<｜tool▁sep｜>{\"text\": \"é\"}<｜tool▁call▁end｜>"
+       "<｜tool▁calls▁end｜>",
+       "",
+       {"now({})", "all({\"text\": \"é\"})"}},
+      {"deepseek-fences",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{\"a\": 1}\n"
+       "```<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>function<｜tool▁sep｜>now\n```json\n{}\n```"
+       "<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "",
+       {"now({\"a\": 1})", "now({})"}},
+      {"functionary",
+       "Yes: <function=now>{\"a\": 1}</function><function=all>{}</function>",
+       "Yes:",
+       {"now({\"a\": 1})", "all({})"}},
+      {"functionary", "<function=other>{}</function>", "<function=other>{}</function>"},
+      {"apriel",
+       "<tool_calls>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"now\", \"arguments\": "
+       "{\"a\": []}}]</tool_calls>",
+       "",
+       {"now({})", "now({\"a\": []})"}},
+      {"nemotron",
+       "<TOOLCALL>[{\"name\": \"now\", \"arguments\": {}}, {\"name\": \"all\", \"arguments\": "
+       "{\"count\": 1}}]</TOOLCALL>",
+       "",
+       {"now({})", "all({\"count\": 1})"}},
+  };
+  return kCases;
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const auto* some : {&harmony_cases(), &pair_cases(), &json_cases()}) {
+    all.insert(all.end(), some->begin(), some->end());
+  }
+  return all;
+}
+
+// The events of a stream, those of a kind joined.
+std::vector<std::string> stream(const TurnRules& rules,
+                                const std::vector<std::string_view>& pieces) {
+  TurnParser parser(rules);
+  std::vector<std::string> told;
+  std::optional<Kind> last;
+  const auto take = [&](const std::vector<TurnEvent>& events) {
+    for (const TurnEvent& event : events) {
+      const bool goes_on = last == event.kind && event.kind != Kind::kCall;
+      if (!goes_on) told.push_back(fmt::format("{}:", static_cast<int>(event.kind)));
+      told.back() += event.text;
+      if (!event.sound) told.back() += "(broken)";
+      last = event.kind;
+    }
+  };
+  for (const std::string_view piece : pieces) take(parser.push(piece));
+  take(parser.finish());
+  return told;
+}
+
+TEST(CallSyntaxes, a_whole_turn_falls_into_its_parts) {
+  for (const Case& which : cases()) {
+    const Turn turn = read_turn(rules_of(syntax(which.family)), which.text);
+    EXPECT_EQ(turn.text, which.said) << which.text;
+    EXPECT_EQ(turn.reasoning, which.reasoning) << which.text;
+    std::vector<std::string> calls;
+    for (const TurnCall& call : turn.calls) {
+      calls.push_back(call.name + "(" + call.arguments + ")");
+      EXPECT_TRUE(parse_json(call.arguments)) << call.arguments;
+    }
+    EXPECT_EQ(calls, which.calls) << which.text;
+  }
+}
+
+TEST(CallSyntaxes, wherever_the_text_is_cut_the_events_say_the_same) {
+  for (const Case& which : cases()) {
+    const TurnRules rules = rules_of(syntax(which.family));
+    const auto whole = stream(rules, {which.text});
+    std::vector<std::string_view> bytes;
+    for (size_t at = 0; at < which.text.size(); ++at) bytes.push_back(which.text.substr(at, 1));
+    EXPECT_EQ(stream(rules, bytes), whole) << which.text;
+    for (size_t at = 0; at <= which.text.size(); ++at) {
+      EXPECT_EQ(stream(rules, {which.text.substr(0, at), which.text.substr(at)}), whole)
+          << at << ": " << which.text;
+    }
+  }
+}
+
+// The marks of a family, and pieces of calls.
+std::vector<std::string> pieces_of(const CallSyntax& row) {
+  std::vector<std::string> pieces = {" ",    "\n",         "x",      "now", "all",
+                                     "{}",   "{\"a\": 1}", "\"",     "1",   "text",
+                                     "code", "list",       "[1, \"", "<",   "é"};
+  for (const std::string_view mark :
+       {row.open, row.list_open, row.separator, row.close, row.head, row.prefix, row.number_open,
+        row.name_end, row.call_end, row.pairs.open, row.pairs.key_end, row.pairs.json_key_end,
+        row.pairs.value_open, row.pairs.value_end, row.pairs.padding}) {
+    if (!mark.empty()) pieces.emplace_back(mark);
+  }
+  if (row.messages != nullptr) {
+    for (const std::string_view mark : {row.messages->start, row.messages->channel,
+                                        row.messages->recipient, row.messages->body}) {
+      pieces.emplace_back(mark);
+    }
+    pieces.insert(pieces.end(), row.messages->ends.begin(), row.messages->ends.end());
+    pieces.insert(pieces.end(), {"analysis", "final", "assistant"});
+  }
+  return pieces;
+}
+
+TEST(CallSyntaxes, marks_in_any_order_are_told_alike_at_once_and_in_pieces) {
+  const uint32_t seed = 20260705;
+  std::mt19937 random(seed);
+  for (const CallSyntax& row : call_syntaxes()) {
+    const TurnRules rules = rules_of(row);
+    const std::vector<std::string> pieces = pieces_of(row);
+    for (int round = 0; round < 2'000; ++round) {
+      std::string text;
+      for (size_t count = random() % 16; count > 0; --count) {
+        text += pieces[random() % pieces.size()];
+      }
+      const std::string_view view = text;
+      const auto whole = stream(rules, {view});
+      std::vector<std::string_view> bytes;
+      for (size_t at = 0; at < view.size(); ++at) bytes.push_back(view.substr(at, 1));
+      const size_t cut = random() % (view.size() + 1);
+      ASSERT_EQ(stream(rules, bytes), whole) << row.name << ", seed " << seed << ": " << text;
+      ASSERT_EQ(stream(rules, {view.substr(0, cut), view.substr(cut)}), whole)
+          << row.name << ", seed " << seed << ": " << text;
+      const Turn turn = read_turn(rules, text);
+      for (const TurnCall& call : turn.calls) ASSERT_TRUE(parse_json(call.arguments)) << text;
+      if (turn.calls.empty() && row.messages == nullptr) {
+        ASSERT_EQ(turn.text, text) << row.name << ", seed " << seed;
+      }
+    }
+  }
+}
+
+TEST(CallSyntaxes, one_call_at_a_time_drops_what_follows_it) {
+  for (const Case& which : cases()) {
+    TurnRules rules = rules_of(syntax(which.family));
+    rules.parallel = false;
+    EXPECT_LE(read_turn(rules, which.text).calls.size(), 1U) << which.text;
+  }
+}
+
+TEST(CallSyntaxes, every_beginning_of_a_turn_is_read_without_a_call_that_is_not_whole) {
+  for (const Case& which : cases()) {
+    for (size_t size = 0; size < which.text.size(); ++size) {
+      const Turn turn = read_turn(rules_of(syntax(which.family)), which.text.substr(0, size));
+      for (const TurnCall& call : turn.calls) {
+        EXPECT_TRUE(parse_json(call.arguments)) << size << ": " << which.text;
+      }
+    }
+  }
+}
+
+TEST(CallSyntaxes, texts_are_told_before_they_are_complete) {
+  TurnParser parser(rules_of(syntax("qwen-xml")));
+  parser.push("<tool_call>\n<function=all>\n<parameter=text>\nab");
+  const auto more = parser.push("cd\n");
+  ASSERT_EQ(more.size(), 1U);
+  EXPECT_EQ(more[0].text, "cd");  // the line's end may be the mark's
+  const auto rest = parser.push("e</para");
+  ASSERT_EQ(rest.size(), 1U);
+  EXPECT_EQ(rest[0].text, "\\ne");
+}
+
+TEST(CallSyntaxes, a_key_that_comes_twice_makes_no_call) {
+  const Turn turn = read_turn(rules_of(syntax("glm-line")),
+                              "<tool_call>now<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>a"
+                              "</arg_key><arg_value>2</arg_value></tool_call>");
+  EXPECT_TRUE(turn.calls.empty());
+}
+
+TEST(CallSyntaxes, an_answer_that_began_in_the_prompt_goes_on) {
+  TurnRules rules = rules_of(syntax("harmony"));
+  rules.starts_in_answer = true;
+  const Turn turn = read_turn(rules, " and <|channel|> more.<|return|>");
+  EXPECT_EQ(turn.text, " and <|channel|> more.");
+  EXPECT_EQ(turn.reasoning, "");
+}
+
+TEST(CallSyntaxes, messages_are_told_apart_without_tools) {
+  TurnRules rules = {.functions = {}, .messages = syntax("harmony").messages};
+  const Turn turn = read_turn(
+      rules,
+      "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>final<|message|>!");
+  EXPECT_EQ(turn.reasoning, "Hm.");
+  EXPECT_EQ(turn.text, "!");
+}
+
+TEST(CallSyntaxes, the_reasoning_of_messages_is_counted_without_their_heads) {
+  const TurnRules rules = {.functions = {}, .messages = syntax("harmony").messages};
+  ReasoningCount count(rules);
+  Output output;
+  for (const char* piece : {"<|channel|>", "analysis", "<|message|>", "a", "b", "<|end|>",
+                            "<|start|>", "assistant", "<|channel|>", "final", "<|message|>", "c"}) {
+    output.tokens.push_back(OutputToken{.token = 1, .bytes = piece, .logprob = 0, .top = {}});
+  }
+  count.add(output);
+  EXPECT_EQ(count.tokens(), 5U);  // up to the end of what it says
+}
+
+}  // namespace
+}  // namespace lockstep
