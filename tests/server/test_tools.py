@@ -18,6 +18,12 @@ FAMILIES = {
     "qwen": "hermes.jinja",
     "llama": "headers.jinja",
     "mistral": "brackets.jinja",
+    "mistral-names": "names.jinja",
+    "gpt-oss": "channels.jinja",
+    "glm": "keys_and_values.jinja",
+    "qwen-coder": "parameters.jinja",
+    "kimi": "sections.jinja",
+    "minimax": "invocations.jinja",
     "general": None,  # the bundled template, which knows no tools
     "strict": None,
 }
@@ -121,6 +127,44 @@ def test_a_turn_with_calls_and_results_goes_on(family):
     text = daemon.post("/apply-template", {"model": "demo", "messages": history,
                                            "tools": [WEATHER]}).json()["prompt"]
     assert "21 degrees" in text and "get_weather" in text and "Bern" in text
+
+
+def test_earlier_calls_are_written_as_the_family_writes_them(family):
+    name, daemon = family
+    signs = {"mistral-names": "[TOOL_CALLS]get_weather[ARGS]{",
+             "glm": "<tool_call>get_weather\n<arg_key>",
+             "gpt-oss": " to=functions.get_weather<|channel|>",
+             "minimax": "<invoke name=\"get_weather\">",
+             "qwen-coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>",
+             "kimi": "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"}
+    if name not in signs:
+        pytest.skip("other tests look at it")
+    call = {"id": "c", "type": "function",
+            "function": {"name": "get_weather", "arguments": json.dumps({"city": "Bern", "days": 2})}}
+    history = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]},
+               {"role": "tool", "tool_call_id": "c", "content": "21 degrees"}]
+    # NOW has no description.
+    assert signs[name] in rendered(daemon, messages=history)
+    assert not any("in a general form" in line for line in daemon.log)
+
+
+def test_turns_of_messages_are_answered_in_the_final_one(family):
+    name, daemon = family
+    if name != "gpt-oss":
+        pytest.skip("its turns are not made of messages")
+    answer = ask(daemon, tools=None, structured_outputs={"choice": ["yes", "no"]})
+    message = answer.json()["choices"][0]["message"]
+    assert message["content"] in ("yes", "no") and "reasoning_content" not in message
+    held = {"tools": None, "structured_outputs": {"choice": ["yes"]}}
+    assert rendered(daemon, **held).endswith("<|start|>assistant<|channel|>final<|message|>")
+    thought = {"role": "assistant", "content": "", "reasoning_content": "I look.", "tool_calls": [
+        {"id": "c", "type": "function", "function": {"name": "now", "arguments": "{}"}}]}
+    again = rendered(daemon, reasoning_effort="high", messages=[
+        *MESSAGES, thought, {"role": "tool", "tool_call_id": "c", "content": "noon"}])
+    assert "Reasoning: high<|end|>" in again
+    assert "<|channel|>analysis<|message|>I look.<|end|>" in again
+    assert rendered(daemon, messages=[*MESSAGES, {"role": "assistant", "content": "So"}],
+                    continue_final_message=True).endswith("<|channel|>final<|message|>So")
 
 
 def test_without_a_choice_to_call_there_are_no_tools(family):

@@ -243,7 +243,9 @@ Json parse_template_variables(JsonFields& fields) {
   variables["tools"] = nullptr;
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = fields.boolean("add_generation_prompt").value_or(true);
-  if (const Json* extra = fields.object("chat_template_kwargs")) {
+  const Json* extra = fields.object("chat_template_kwargs");
+  add_reasoning_effort(fields.text("reasoning_effort"), extra, variables);
+  if (extra != nullptr) {
     for (const auto& [name, value] : extra->items()) {
       if (std::ranges::find(kReservedVariables, name) != std::end(kReservedVariables)) {
         fields.refuse("chat_template_kwargs",

@@ -240,7 +240,8 @@ Json echoed_choice(const ToolUse& tools) {
 }
 
 // `format`: of "text"; null where none was given.
-std::string echo(JsonFields& fields, const ToolUse& tools, const Json* format) {
+std::string echo(JsonFields& fields, const ToolUse& tools, const std::optional<std::string>& effort,
+                 const Json* format) {
   const Json one = 1;
   const Json none = Json::object();
   const Json plain = {{"type", "text"}};
@@ -255,7 +256,8 @@ std::string echo(JsonFields& fields, const ToolUse& tools, const Json* format) {
   members.add("metadata", or_default(parse_metadata(fields), none));
   members.add("parallel_tool_calls", tools.parallel);
   members.add("previous_response_id", nullptr);
-  members.add("reasoning", {{"effort", nullptr}, {"summary", nullptr}});
+  members.add("reasoning",
+              {{"effort", effort ? Json(*effort) : Json(nullptr)}, {"summary", nullptr}});
   members.add("store", false);
   members.add("temperature", or_default(fields.any("temperature"), one));
   members.add_text("text", fmt::format("{{{}}}", text.take()));
@@ -264,6 +266,16 @@ std::string echo(JsonFields& fields, const ToolUse& tools, const Json* format) {
   members.add("top_p", or_default(fields.any("top_p"), one));
   members.add("truncation", "disabled");
   return members.take();
+}
+
+// The effort of "reasoning".
+std::optional<std::string> parse_effort(JsonFields& fields) {
+  const Json* reasoning = fields.object("reasoning");
+  if (reasoning == nullptr) return std::nullopt;
+  JsonFields members(*reasoning, "reasoning.");
+  auto effort = members.text("effort");
+  fields.adopt(members);
+  return effort;
 }
 
 // The format of "text": what the answer must be, into `wanted`; null where there is none.
@@ -340,9 +352,11 @@ ApiResult<ResponsesRequest> parse_responses(const Json& body, const RequestLimit
                     {"tools", nullptr},
                     {"documents", nullptr},
                     {"add_generation_prompt", true}};
+  const auto effort = parse_effort(fields);
+  add_reasoning_effort(effort, nullptr, chat.variables);
   const Json* format = parse_format(fields, chat.parameters.structured_output);
   refuse_unsupported_features(fields);
-  request.echoed = echo(fields, chat.tools, format);
+  request.echoed = echo(fields, chat.tools, effort, format);
   if (fields.error()) return std::unexpected(*fields.error());
   return request;
 }
