@@ -1,11 +1,14 @@
 #include "engine/text/model_tokenizer.h"
 
+#include <array>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "engine/text/byte_pair_tokenizer.h"
 #include "engine/text/sentence_piece_tokenizer.h"
+#include "engine/text/unigram_tokenizer.h"
+#include "engine/text/word_piece_tokenizer.h"
 
 namespace lockstep {
 
@@ -23,6 +26,19 @@ class KeyReader {
   }
   std::vector<int64_t> integers(std::string_view name) {
     return take(file_.integers(key(name))).value_or(std::vector<int64_t>{});
+  }
+  std::vector<uint8_t> bytes(std::string_view name) {
+    std::vector<uint8_t> bytes;
+    for (const int64_t number : integers(name)) {
+      if (number < std::numeric_limits<int8_t>::min() ||
+          number > std::numeric_limits<uint8_t>::max()) {
+        fail(Error{ErrorKind::kInvalidInput,
+                   fmt::format("{} holds {}, which is no byte.", key(name), number)});
+        return {};
+      }
+      bytes.push_back(static_cast<uint8_t>(number));
+    }
+    return bytes;
   }
   std::vector<std::string> texts(std::string_view name) {
     const auto* found = take(file_.texts(key(name)));
@@ -81,6 +97,11 @@ Result<TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.add_eos = reader.boolean("add_eos_token");
   data.add_space_prefix = reader.boolean("add_space_prefix");
   data.remove_extra_whitespaces = reader.boolean("remove_extra_whitespaces");
+  data.separator = reader.token("seperator_token_id");  // as the file format spells it
+  data.classifier = reader.token("cls_token_id");
+  data.lowercase = reader.boolean("normalizer.lowercase");
+  data.strip_accents = reader.boolean("normalizer.strip_accents");
+  data.character_map = reader.bytes("precompiled_charsmap");
   if (reader.error()) return std::unexpected(*reader.error());
   return data;
 }
@@ -89,13 +110,20 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerData data) {
   if (auto checked = check_tokenizer_data(data); !checked) {
     return std::unexpected(checked.error());
   }
-  if (data.model == "llama" || data.model == "gpt2") {
-    return data.model == "llama" ? SentencePieceTokenizer::make(std::move(data))
-                                 : BytePairTokenizer::make(std::move(data));
+  struct Kind {
+    std::string_view name;
+    Result<std::unique_ptr<Tokenizer>> (*make)(TokenizerData);
+  };
+  static constexpr std::array<Kind, 4> kKinds = {{{"llama", &SentencePieceTokenizer::make},
+                                                  {"gpt2", &BytePairTokenizer::make},
+                                                  {"bert", &WordPieceTokenizer::make},
+                                                  {"t5", &UnigramTokenizer::make}}};
+  for (const Kind& kind : kKinds) {
+    if (data.model == kind.name) return kind.make(std::move(data));
   }
   return invalid_input(
       "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
-      "gpt2. Use a model with one of these tokenizers.",
+      "gpt2, bert, t5. Use a model with one of these tokenizers.",
       quote_token(data.model));
 }
 

@@ -100,4 +100,34 @@ MergeIndex::Merge MergeIndex::find(int32_t left, int32_t right) const {
   return slots_[find_slot(pair_key(left, right))].merge;
 }
 
+PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> tokens) {
+  std::sort(tokens.begin(), tokens.end());
+  const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
+  tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
+  // A node's texts: a range of `tokens` that share their first `depth` bytes.
+  struct Texts {
+    size_t begin, end, depth;
+  };
+  std::vector<Texts> texts = {{0, tokens.size(), 0}};
+  for (size_t node = 0; node < nodes_.size(); ++node) {
+    Texts own = texts[node];
+    // The shortest of them is the node's own.
+    if (own.begin < own.end && tokens[own.begin].first.size() == own.depth) {
+      if (own.depth > 0) nodes_[node].token = tokens[own.begin].second;
+      ++own.begin;
+    }
+    nodes_[node].first_child = static_cast<uint32_t>(nodes_.size());
+    for (size_t begin = own.begin; begin < own.end;) {
+      const char byte = tokens[begin].first[own.depth];
+      size_t end = begin + 1;
+      while (end < own.end && tokens[end].first[own.depth] == byte) ++end;
+      nodes_.emplace_back();
+      bytes_.push_back(static_cast<uint8_t>(byte));
+      texts.push_back({begin, end, own.depth + 1});
+      begin = end;
+    }
+    nodes_[node].child_count = static_cast<uint32_t>(nodes_.size()) - nodes_[node].first_child;
+  }
+}
+
 }  // namespace lockstep

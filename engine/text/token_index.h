@@ -1,9 +1,13 @@
-// Hash tables of a vocabulary: text to token, and pair of tokens to what they merge into. Keys come
-// from files, so the hash has a seed of its own per table: no file can be made to collide.
+// Indices of a vocabulary. Hash tables: text to token, and pair of tokens to what they merge into.
+// Keys come from files, so the hash has a seed of its own per table: no file can be made to
+// collide. And a tree of texts.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace lockstep {
@@ -59,6 +63,48 @@ class MergeIndex {
   uint64_t seed_;
   size_t mask_;
   std::vector<Slot> slots_;
+};
+
+// Texts as a tree of bytes: finds all of them that a text begins with in one walk.
+class PrefixIndex {
+ public:
+  PrefixIndex() = default;
+  // Texts and their tokens; empty texts are ignored, of equal texts the lowest token counts. All
+  // texts together have at most kBytesMax bytes.
+  explicit PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> tokens);
+  static constexpr size_t kBytesMax = size_t{1} << 31U;
+
+  // Calls found(size_bytes, token) for each of the texts that `text` begins with, the shortest
+  // first.
+  template <typename Found>
+  void for_each_prefix(std::string_view text, const Found& found) const {
+    uint32_t node = 0;
+    for (size_t size = 0; size < text.size();) {
+      node = child(node, static_cast<uint8_t>(text[size]));
+      if (node == 0) return;
+      ++size;
+      if (nodes_[node].token >= 0) found(size, nodes_[node].token);
+    }
+  }
+
+ private:
+  // Children stand together, ascending by their bytes.
+  struct Node {
+    uint32_t first_child = 0;
+    uint32_t child_count = 0;
+    int32_t token = -1;
+  };
+
+  // 0: there is none.
+  uint32_t child(uint32_t node, uint8_t byte) const {
+    const auto begin = bytes_.begin() + nodes_[node].first_child;
+    const auto end = begin + nodes_[node].child_count;
+    const auto found = std::lower_bound(begin, end, byte);
+    return found == end || *found != byte ? 0 : static_cast<uint32_t>(found - bytes_.begin());
+  }
+
+  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::vector<uint8_t> bytes_ = std::vector<uint8_t>(1);  // by node: the byte that leads there
 };
 
 }  // namespace lockstep

@@ -166,7 +166,9 @@ std::string Tokenizer::decode(std::span<const TokenId> tokens, bool special) con
 }
 
 bool Tokenizer::strips_leading_space() const {
-  return data_.model == "llama" && data_.add_space_prefix.value_or(true);
+  if (data_.model == "bert") return true;
+  const bool is_sentence_piece = data_.model == "llama" || data_.model == "t5";
+  return is_sentence_piece && data_.add_space_prefix.value_or(true);
 }
 
 bool Tokenizer::is_mark(TokenId token) const {

@@ -1,6 +1,6 @@
-// Text to tokens and back, for the two families of vocabulary that GGUF files carry:
-// SentencePiece-style byte pairs with scores ("llama") and byte-level byte pairs with merges
-// ("gpt2") behind a pre-tokenizer pattern.
+// Text to tokens and back, for the kinds of vocabulary that GGUF files carry: SentencePiece-style
+// byte pairs with scores ("llama"), byte-level byte pairs with merges behind a pre-tokenizer
+// pattern ("gpt2"), WordPiece ("bert") and SentencePiece's unigrams ("t5").
 #pragma once
 
 #include <cstddef>
@@ -38,7 +38,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // `text` is any bytes; invalid UTF-8 is encoded by byte tokens, never refused.
+  // `text` is any bytes; invalid UTF-8 is never refused: byte pairs encode it by byte tokens, of
+  // the others WordPiece leaves it out and unigrams take U+FFFD in its place.
   // Takes time that grows no faster than n log n with the text's length.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
 
@@ -50,7 +51,8 @@ class Tokenizer {
   // `special`. An id outside the vocabulary gives "".
   std::string_view piece(TokenId token, bool special) const;
 
-  // All pieces in order; a SentencePiece vocabulary's added first space is taken off again.
+  // All pieces in order; an added first space is taken off again. Of vocabularies that change a
+  // text before they cut it ("bert", "t5") the changed text comes back.
   std::string decode(std::span<const TokenId> tokens, bool special) const;
 
   // Whether decode() takes one leading space off the first ordinary piece.

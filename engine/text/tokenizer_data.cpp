@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine/text/special_tokens.h"
+#include "engine/text/token_index.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -17,6 +18,16 @@ namespace {
 constexpr size_t kVocabularySizeMax = size_t{1} << 24U;
 constexpr size_t kMergeCountMax = size_t{1} << 26U;
 constexpr size_t kTokenBytesMax = size_t{64} << 10U;
+
+Result<void> check_bytes(const TokenizerData& data) {
+  size_t total = 0;
+  for (const std::string& text : data.tokens) total += text.size();
+  if (total > PrefixIndex::kBytesMax) {
+    return invalid_input("tokenizer.ggml.tokens has {} bytes of texts; at most {} are supported.",
+                         total, PrefixIndex::kBytesMax);
+  }
+  return {};
+}
 
 Result<void> check_counts(const TokenizerData& data) {
   const size_t count = data.tokens.size();
@@ -47,13 +58,15 @@ Result<void> check_counts(const TokenizerData& data) {
 }
 
 Result<void> check_ids(const TokenizerData& data) {
-  const std::array<std::pair<std::string_view, std::optional<TokenId>>, 6> ids = {{
+  const std::array<std::pair<std::string_view, std::optional<TokenId>>, 8> ids = {{
       {"bos", data.bos},
       {"eos", data.eos},
       {"eot", data.eot},
       {"eom", data.eom},
       {"unknown", data.unknown},
       {"padding", data.padding},
+      {"seperator", data.separator},  // as the file format spells it
+      {"cls", data.classifier},
   }};
   for (const auto& [name, id] : ids) {
     if (id && (*id < 0 || static_cast<size_t>(*id) >= data.tokens.size())) {
@@ -116,6 +129,7 @@ std::optional<uint8_t> parse_byte_token(std::string_view text) {
 Result<void> check_tokenizer_data(const TokenizerData& data) {
   if (auto counts = check_counts(data); !counts) return counts;
   if (auto ids = check_ids(data); !ids) return ids;
+  if (auto bytes = check_bytes(data); !bytes) return bytes;
   for (size_t index = 0; index < data.tokens.size(); ++index) {
     if (data.tokens[index].size() > kTokenBytesMax) {
       return invalid_input("tokenizer.ggml.tokens[{}] has {} bytes; a token may have {}.", index,

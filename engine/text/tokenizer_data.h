@@ -25,14 +25,16 @@ enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
 // The tokenizer of a GGUF file, under the keys tokenizer.ggml.*. Untrusted: see
 // check_tokenizer_data().
 struct TokenizerData {
-  std::string model;                // "llama" or "gpt2"
+  std::string model;                // "llama", "gpt2", "bert" or "t5"
   std::string pre;                  // name of the pre-tokenizer; empty if the file has none
   std::vector<std::string> tokens;  // the text of every id
   std::vector<float> scores;        // one per token, or empty
   std::vector<int64_t> types;       // one TokenType per token, or empty
   std::vector<std::string> merges;  // "left right", by rank
-  std::optional<TokenId> bos, eos, eot, eom, unknown, padding;
+  std::optional<TokenId> bos, eos, eot, eom, unknown, padding, separator, classifier;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  std::optional<bool> lowercase, strip_accents;  // of "bert"
+  std::vector<uint8_t> character_map;            // of "t5": CharacterMap's bytes, or empty
 };
 
 // Ids in range, one score and type per token, byte tokens well formed, texts bounded. Merges and

@@ -1,4 +1,5 @@
-// Any text through every kind of tokenizer: tokens in range, the text comes back, streams agree.
+// Any text through every kind of tokenizer: tokens in range, streams agree, and the text comes back
+// where the vocabulary does not change it before.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -17,17 +18,29 @@
 namespace lockstep {
 namespace {
 
-std::vector<std::unique_ptr<Tokenizer>> make_tokenizers() {
+struct MadeTokenizer {
+  std::unique_ptr<Tokenizer> tokenizer;
+  bool changes_text = false;
+};
+
+std::vector<MadeTokenizer> make_tokenizers() {
   std::vector<TokenizerData> vocabularies = {small_sentence_piece()};
   for (const char* pre : {"gpt-2", "llama-bpe", "qwen2", "smollm", "default"}) {
     vocabularies.push_back(small_byte_pair(pre));
   }
-  std::vector<std::unique_ptr<Tokenizer>> tokenizers;
+  vocabularies.push_back(small_word_piece());
+  vocabularies.push_back(small_word_piece());
+  vocabularies.back().lowercase = false;
+  vocabularies.push_back(small_unigram(true));
+  vocabularies.push_back(small_unigram(false));
+  vocabularies.back().remove_extra_whitespaces = false;
+  std::vector<MadeTokenizer> tokenizers;
   for (TokenizerData& data : vocabularies) {
     add_token(data, "<tool>", TokenType::kUserDefined);
+    const bool changes_text = data.model == "bert" || data.model == "t5";
     auto made = make_tokenizer(std::move(data));
     CHECK(made.has_value(), "{}", made.error().message);
-    tokenizers.push_back(std::move(*made));
+    tokenizers.push_back({std::move(*made), changes_text});
   }
   return tokenizers;
 }
@@ -43,7 +56,7 @@ std::string with_spaces(std::string_view text) {
   return result;
 }
 
-void check_round_trip(const Tokenizer& tokenizer, std::string_view text) {
+void check_round_trip(const Tokenizer& tokenizer, std::string_view text, bool changes_text) {
   const auto tokens = tokenizer.encode(text, {.add_special = false});
   for (const TokenId token : tokens) {
     CHECK(token >= 0 && static_cast<size_t>(token) < tokenizer.vocabulary_size(), "{}", token);
@@ -52,7 +65,7 @@ void check_round_trip(const Tokenizer& tokenizer, std::string_view text) {
   const std::string expected =
       tokenizer.strips_leading_space() ? with_spaces(text) : std::string(text);
   const std::string decoded = tokenizer.decode(tokens, false);
-  CHECK(decoded == expected, "'{}' came back as '{}'", text, decoded);
+  CHECK(changes_text || decoded == expected, "'{}' came back as '{}'", text, decoded);
   TextStream stream(tokenizer, true, true);
   std::string streamed;
   for (const TokenId token : tokens) streamed += stream.push(token);
@@ -66,8 +79,8 @@ void check_round_trip(const Tokenizer& tokenizer, std::string_view text) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const auto tokenizers = lockstep::make_tokenizers();
   const std::string_view text(reinterpret_cast<const char*>(data), size);
-  for (const auto& tokenizer : tokenizers) {
-    lockstep::check_round_trip(*tokenizer, text);
+  for (const auto& [tokenizer, changes_text] : tokenizers) {
+    lockstep::check_round_trip(*tokenizer, text, changes_text);
     tokenizer->encode(text, {.add_special = true, .parse_special = true});
   }
   return 0;

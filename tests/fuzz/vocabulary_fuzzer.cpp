@@ -57,13 +57,28 @@ void add_merges(FuzzedDataProvider& input, TokenizerData& data) {
   if (!data.scores.empty()) data.scores.resize(data.tokens.size());
 }
 
+TokenizerData make_other(FuzzedDataProvider& input) {
+  switch (input.ConsumeIntegralInRange(0, 2)) {
+    case 0:
+      return small_word_piece();
+    case 1: {
+      TokenizerData data = small_unigram(input.ConsumeBool());
+      const std::string map = input.ConsumeRandomLengthString(64);
+      data.character_map.assign(map.begin(), map.end());
+      return data;
+    }
+    default:
+      return small_sentence_piece();
+  }
+}
+
 TokenizerData make_data(FuzzedDataProvider& input, bool is_plain) {
   TokenizerData data;
   if (is_plain || input.ConsumeBool()) {
     data = small_byte_pair(input.PickValueInArray(
         {"gpt-2", "llama-bpe", "qwen2", "smollm", "default", "deepseek-llm", "tekken", "no such"}));
   } else {
-    data = small_sentence_piece();
+    data = make_other(input);
   }
   if (!is_plain && input.ConsumeBool()) data.types.clear();
   if (!is_plain && input.ConsumeBool()) data.scores.clear();
@@ -78,12 +93,14 @@ TokenizerData make_data(FuzzedDataProvider& input, bool is_plain) {
 }
 
 void add_special(FuzzedDataProvider& input, test::GgufWriter& file) {
-  for (const std::string name : {"bos", "eos", "eot", "eom", "unknown", "padding"}) {
+  for (const std::string name :
+       {"bos", "eos", "eot", "eom", "unknown", "padding", "seperator", "cls"}) {
     if (!input.ConsumeBool()) continue;
     file.add("tokenizer.ggml." + name + "_token_id", input.ConsumeIntegralInRange(-1, 300));
   }
   for (const std::string name :
-       {"add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces"}) {
+       {"add_bos_token", "add_eos_token", "add_space_prefix", "remove_extra_whitespaces",
+        "normalizer.lowercase", "normalizer.strip_accents"}) {
     if (input.ConsumeBool()) file.add("tokenizer.ggml." + name, input.ConsumeBool());
   }
 }
@@ -99,6 +116,9 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(FuzzedDataProvider& input, boo
                      std::vector<int32_t>(data.types.begin(), data.types.end()));
   }
   if (!data.merges.empty()) writer.add_array("tokenizer.ggml.merges", data.merges);
+  if (!data.character_map.empty()) {
+    writer.add_array("tokenizer.ggml.precompiled_charsmap", data.character_map);
+  }
   add_special(input, writer);
   const auto bytes = writer.bytes();
   const auto file = GgufFile::parse(bytes, "fuzz.gguf");

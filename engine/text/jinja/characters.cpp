@@ -13,26 +13,6 @@ namespace {
 constexpr uint32_t kSigma = 0x3A3;
 constexpr uint32_t kFinalSigma = 0x3C2;
 
-bool contains(std::span<const CharacterRange> ranges, uint32_t code_point) {
-  const auto after = std::ranges::upper_bound(ranges, code_point, {}, &CharacterRange::first);
-  if (after == ranges.begin()) return false;
-  const CharacterRange& range = *(after - 1);
-  return code_point <= range.last && (code_point - range.first) % range.step == 0;
-}
-
-// Ranges of one mapping may interleave where letters alternate, but never more than a few deep.
-const CaseRange* find_case(std::span<const CaseRange> ranges, uint32_t code_point) {
-  auto after = std::ranges::upper_bound(ranges, code_point, {}, &CaseRange::first);
-  constexpr int kDeepest = 8;
-  for (int tried = 0; tried < kDeepest && after != ranges.begin(); ++tried) {
-    --after;
-    if (code_point <= after->last && (code_point - after->first) % after->step == 0) {
-      return &*after;
-    }
-  }
-  return nullptr;
-}
-
 // Appends what the table makes of a character; false when it says nothing of it.
 bool append_case(const CaseTable& table, uint32_t code_point, std::string& text) {
   const auto several =

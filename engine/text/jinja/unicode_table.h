@@ -5,22 +5,11 @@
 #include <span>
 #include <string_view>
 
+#include "engine/text/character_ranges.h"
+
 namespace lockstep::jinja {
 
-// Every `step`th character from first to last.
-struct CharacterRange {
-  uint32_t first;
-  uint32_t last;
-  uint32_t step;
-};
-
-// As CharacterRange; the mapped character is `delta` further.
-struct CaseRange {
-  uint32_t first;
-  uint32_t last;
-  uint32_t step;
-  int32_t delta;
-};
+using CharacterRange = CodePointRange;
 
 // A character that maps to several.
 struct LongCase {
@@ -33,7 +22,7 @@ struct CaseTable {
   std::span<const LongCase> several;
 };
 
-// Sorted and without overlap, each.
+// Ranges ascend and do not overlap, each.
 struct CharacterTables {
   std::span<const CharacterRange> alphabetic;
   std::span<const CharacterRange> decimal;

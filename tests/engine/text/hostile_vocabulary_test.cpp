@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -54,7 +55,8 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
     apply(data);
     return data;
   };
-  for (const TokenizerData& good : {small_sentence_piece(), small_byte_pair()}) {
+  for (const TokenizerData& good :
+       {small_sentence_piece(), small_byte_pair(), small_word_piece(), small_unigram(true)}) {
     expect_refused(change(good, [](auto& data) { data.tokens.clear(); }), "tokenizer.ggml.tokens");
     expect_refused(change(good, [](auto& data) { data.types.pop_back(); }),
                    "tokenizer.ggml.token_type");
@@ -93,9 +95,22 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
     data.merges[4] = merge;
     expect_refused(data, "tokenizer.ggml.merges[4]");
   }
-  TokenizerData scoreless = small_sentence_piece();
-  scoreless.scores.clear();
-  expect_refused(scoreless, "tokenizer.ggml.scores");
+  for (TokenizerData scoreless : {small_sentence_piece(), small_unigram(false)}) {
+    scoreless.scores.clear();
+    expect_refused(scoreless, "tokenizer.ggml.scores");
+  }
+  for (TokenizerData data : {small_word_piece(), small_unigram(false)}) {
+    data.tokens[static_cast<size_t>(*data.unknown)] = "no";
+    data.types[static_cast<size_t>(*data.unknown)] = static_cast<int64_t>(TokenType::kControl);
+    data.unknown.reset();
+    expect_refused(data, "unknown_token_id");
+  }
+  TokenizerData mapped = small_unigram(false);
+  mapped.character_map = {1, 0, 0, 0, 0};
+  expect_refused(mapped, "precompiled_charsmap");
+  TokenizerData separated = small_word_piece();
+  separated.separator = 1000;
+  expect_refused(separated, "seperator_token_id is 1000");
   expect_refused(small_byte_pair("no such"), "tokenizer.ggml.pre");
 }
 
@@ -170,7 +185,10 @@ TEST(HostileVocabulary, mutations_are_refused_or_work) {
   std::mt19937_64 random(seed);
   int taken = 0;
   for (int round = 0; round < 1000; ++round) {
-    TokenizerData data = round % 2 == 0 ? small_sentence_piece() : small_byte_pair("llama-bpe");
+    const std::array<TokenizerData, 4> kinds = {small_sentence_piece(),
+                                                small_byte_pair("llama-bpe"), small_word_piece(),
+                                                small_unigram(round % 8 < 4)};
+    TokenizerData data = kinds[static_cast<size_t>(round) % kinds.size()];
     for (size_t count = 1 + random() % 4; count > 0; --count) mutate(data, random);
     const auto made = make_tokenizer(std::move(data));
     if (made) {

@@ -10,7 +10,7 @@ namespace lockstep {
 TokenId add_token(TokenizerData& data, std::string text, TokenType type, float score) {
   data.tokens.push_back(std::move(text));
   data.types.push_back(static_cast<int64_t>(type));
-  if (data.model == "llama") data.scores.push_back(score);
+  if (data.model == "llama" || data.model == "t5") data.scores.push_back(score);
   return static_cast<TokenId>(data.tokens.size() - 1);
 }
 
@@ -79,6 +79,40 @@ TokenizerData small_byte_pair(std::string_view pre) {
   data.bos = add_token(data, "<|begin|>", TokenType::kControl);
   data.eos = add_token(data, "<|endoftext|>", TokenType::kControl);
   add_token(data, "<|im_end|>", TokenType::kControl);
+  return data;
+}
+
+TokenizerData small_word_piece() {
+  TokenizerData data;
+  data.model = "bert";
+  data.padding = add_token(data, "[PAD]", TokenType::kControl);
+  data.unknown = add_token(data, "[UNK]", TokenType::kControl);
+  data.bos = add_token(data, "[CLS]", TokenType::kControl);
+  data.separator = add_token(data, "[SEP]", TokenType::kControl);
+  for (const char* text :
+       {"▁hello", "▁he", "▁h",  "▁the", "▁world", "▁un", "▁i", "▁,",  "▁!", "▁中", "▁12",
+        "▁ᄒ",    "ll",  "llo", "o",    "able",   "aff", "s",  "ing", "3",  "ᅡ",  "i"}) {
+    add_token(data, text);
+  }
+  return data;
+}
+
+TokenizerData small_unigram(bool with_bytes) {
+  TokenizerData data;
+  data.model = "t5";
+  add_token(data, "<pad>", TokenType::kControl);
+  data.eos = add_token(data, "</s>", TokenType::kControl);
+  data.unknown = add_token(data, "<unk>", TokenType::kUnknown);
+  for (int byte = 0; with_bytes && byte < 256; ++byte) {
+    add_token(data, fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  }
+  // The larger the sum of the scores the better the cut.
+  float score = -2;
+  for (const char* text : {"▁the", "▁hello", "▁world", "ing", "▁", "he", "llo", "l", "o", "h",
+                           "e",    "t",      "i",      "n",   "g", "w",  "r",   "d", "é", "中"}) {
+    add_token(data, text, TokenType::kNormal, score);
+    score -= 0.5F;
+  }
   return data;
 }
 

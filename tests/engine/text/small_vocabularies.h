@@ -20,6 +20,13 @@ TokenizerData small_sentence_piece();
 // of the bytes), a few merged tokens, and the control tokens <|begin|>, <|endoftext|>, <|im_end|>.
 TokenizerData small_byte_pair(std::string_view pre = "gpt-2");
 
+// A WordPiece vocabulary: [PAD], [UNK], [CLS], [SEP], words and their parts. Control characters,
+// accents and case are left out of texts.
+TokenizerData small_word_piece();
+
+// A vocabulary of unigrams: <pad>, </s>, <unk>, the 256 bytes or none, words, parts and letters.
+TokenizerData small_unigram(bool with_bytes);
+
 // The character that stands for a byte in a byte-level vocabulary.
 std::string byte_level_character(unsigned byte);
 

@@ -71,12 +71,53 @@ TEST_P(VocabularyFile, brings_long_runs_back) {
   }
 }
 
+std::string test_name(const testing::TestParamInfo<const char*>& parameter) {
+  std::string name = parameter.param;
+  for (char& letter : name) letter = letter == '-' ? '_' : letter;
+  return name;
+}
+
 INSTANTIATE_TEST_SUITE_P(All, VocabularyFile, testing::Values("spm", "llama-bpe", "gpt-2", "qwen2"),
-                         [](const auto& parameter) {
-                           std::string name = parameter.param;
-                           for (char& letter : name) letter = letter == '-' ? '_' : letter;
-                           return name;
-                         });
+                         test_name);
+
+// Vocabularies that change a text before they cut it.
+class ChangingVocabularyFile : public VocabularyFile {};
+
+TEST_P(ChangingVocabularyFile, gives_the_ids_of_its_own_tokenizer) {
+  std::ifstream file(vocabulary_path(GetParam()) + ".json");
+  const auto cases = nlohmann::json::parse(file);
+  ASSERT_GT(cases.size(), 200U);
+  for (const auto& entry : cases) {
+    const auto text = entry.at("text").get<std::string>();
+    EXPECT_EQ(tokenizer_->encode(text, {}), entry.at("ids").get<std::vector<TokenId>>())
+        << "'" << text << "'";
+  }
+}
+
+TEST_P(ChangingVocabularyFile, takes_any_bytes_and_long_runs) {
+  const uint64_t seed = 20261126;
+  SCOPED_TRACE(testing::Message() << "seed " << seed);
+  std::mt19937_64 random(seed);
+  std::vector<std::string> texts;
+  for (int round = 0; round < 300; ++round) texts.push_back(random_mixture(random, random() % 40));
+  for (const char* unit : {"a", " ", "\xFF", "中", "é", "\u0301", "\u0898", " \n", "하"}) {
+    texts.emplace_back();
+    while (texts.back().size() < 100'000) texts.back() += unit;
+  }
+  for (const std::string& text : texts) {
+    const auto tokens = tokenizer_->encode(text, {});
+    for (const TokenId token : tokens) {
+      ASSERT_GE(token, 0);
+      ASSERT_LT(static_cast<size_t>(token), tokenizer_->vocabulary_size());
+    }
+    ASSERT_LE(tokenizer_->least_tokens(text.size()), tokens.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, ChangingVocabularyFile,
+                         testing::Values("word-piece", "word-piece-cased", "unigram",
+                                         "unigram-bytes"),
+                         test_name);
 
 }  // namespace
 }  // namespace lockstep
