@@ -50,8 +50,9 @@ ValueId Graph::append(GraphNode node, size_t columns) {
   return nodes_.back().output;
 }
 
-ValueId Graph::embed(WeightId table) {
-  return append({.operation = Operation::kEmbed, .weight = table}, weights_[table].columns);
+ValueId Graph::embed(WeightId table, EmbedIndex index) {
+  return append({.operation = Operation::kEmbed, .weight = table, .index = index},
+                weights_[table].columns);
 }
 
 ValueId Graph::rms_norm(ValueId x, WeightId weight, float epsilon) {
@@ -208,7 +209,7 @@ ValueId Graph::attention_over(size_t layer, ValueId attended, ValueId q,
         "layer {} has queries of {} columns, layer {} keys of {}", layer, columns(q), stored.layer,
         stored.head_dimension);
   const AttentionTraits& its = stored.attention;
-  CHECK(its.window == traits.window && its.section == traits.section,
+  CHECK(its.window == traits.window && its.section == traits.section && its.ahead == traits.ahead,
         "layers {} and {} share keys and see others", stored.layer, layer);
   GraphNode node = stored;
   node.inputs = {q};
@@ -295,6 +296,11 @@ ValueId Graph::route(ValueId scores, size_t chosen_count, const Gating& gating, 
                  .chosen_count = chosen_count,
                  .gating = gating},
                 chosen_count);
+}
+
+bool Graph::sees_ahead() const {
+  return std::ranges::any_of(nodes_,
+                             [](const GraphNode& node) { return node.attention.ahead != 0; });
 }
 
 std::set<WeightId> Graph::routers() const {

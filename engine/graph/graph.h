@@ -33,7 +33,7 @@ struct Weight {
 };
 
 enum class Operation : uint8_t {
-  kEmbed,      // weight[token]                                    -> columns of the weight
+  kEmbed,      // weight[token, or another EmbedIndex]             -> columns of the weight
   kRmsNorm,    // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
   kLayerNorm,  // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
   // kRmsNorm of each head by itself, or kLayerNorm without a bias: with one weight for all heads,
@@ -110,13 +110,25 @@ inline constexpr double kLeastWeightSum = 0x1p-14;  // the least normal number o
 // A routing is among so many at most.
 inline constexpr size_t kMostExperts = 1024;
 
+// Which row of a table a token looks up.
+enum class EmbedIndex : uint8_t {
+  kToken,
+  kPosition,  // in its sequence
+  kSegment,   // of two texts that are one sequence: 0 in the first one
+};
+
+inline constexpr size_t kAllAhead = static_cast<size_t>(-1);
+
 // The definition of attention beside the shapes of its operands.
 struct AttentionTraits {
-  float scale = 0;         // of the scores
-  size_t window = 0;       // most keys that a token sees, its own included; 0: all
-  size_t section = 0;      // tokens of a section: keys of others are not seen; 0: no sections
+  float scale = 0;     // of the scores
+  size_t window = 0;   // most keys that a token sees, its own included; 0: all
+  size_t section = 0;  // tokens of a section: keys of others are not seen; 0: no sections
+  // Most keys behind its own that a token sees, of those of its sequence; kAllAhead: all. Not 0:
+  // a sequence is one pass's as a whole.
+  size_t ahead = 0;
   float score_cap = 0;     // scaled scores become cap * tanh(score / cap); 0: no cap
-  float alibi_bias = 0;    // alibi_slope() * (key's position - token's) is added; 0: none
+  float alibi_bias = 0;    // -alibi_slope() * |key's position - token's| is added; 0: none
   WeightId sinks = kNone;  // one per query head: one more score, which has no value
 };
 
@@ -153,6 +165,7 @@ struct GraphNode {
   size_t first_column = 0;             // kSliceHeads: of a head
   size_t value_dimension = 0;          // kAttention
   size_t layer = 0;                    // kAttention
+  EmbedIndex index = {};               // kEmbed
   ValueId stored_by = kNone;           // kAttention: whose keys and values it reads; none: its own
   AttentionTraits attention = {};      // kAttention
   float scale = 0;                     // kScale, kSoftCap, kClamp
@@ -194,7 +207,7 @@ class Graph {
   size_t add_rotary(Rotary rotary);
 
   // Each adds a node and returns its output.
-  ValueId embed(WeightId table);
+  ValueId embed(WeightId table, EmbedIndex index = EmbedIndex::kToken);
   ValueId rms_norm(ValueId x, WeightId weight, float epsilon);
   ValueId layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon);
   // `weight`: of a head's columns, or of all heads' columns.
@@ -249,6 +262,8 @@ class Graph {
   Rows rows(ValueId value) const { return rows_[value]; }
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
+  // Whether tokens see keys behind their own.
+  bool sees_ahead() const;
   // To how many experts a token goes, at most of all layers; 0: the model is no mixture.
   size_t chosen_experts() const { return chosen_experts_; }
   // The number of experts of the layer that has most; 0: the model is no mixture.

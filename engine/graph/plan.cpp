@@ -23,6 +23,7 @@ constexpr std::string_view kElementwiseNames[] = {
     "scale", "soft cap", "clamp",  "scale rows", "temperature"};
 constexpr std::string_view kGatingNames[] = {"softmax of the chosen", "softmax", "sigmoid",
                                              "square root of softplus"};
+constexpr std::string_view kIndexNames[] = {"", " positions", " segments"};
 constexpr std::string_view kAttentionNames[] = {"f32", "bf16"};
 
 template <typename Enum, size_t kCount>
@@ -158,8 +159,9 @@ std::string text(const RotaryTableStep& step) {
 }
 
 std::string text(const EmbedStep& step) {
-  return fmt::format("embed {} from row {} to {}{}", text(step.table), step.row_begin,
-                     text(step.output, step.output_stride), step.gather ? " gather" : "");
+  return fmt::format("embed{} {} from row {} to {}{}", name(kIndexNames, step.index),
+                     text(step.table), step.row_begin, text(step.output, step.output_stride),
+                     step.gather ? " gather" : "");
 }
 
 std::string text(const NormStep& step) {
@@ -225,6 +227,11 @@ std::string traits_text(const AttendStep& step) {
     all += fmt::format(" values of {}/{}", step.value_dimension, step.prepare.value_stride);
   }
   if (step.section != 0) all += fmt::format(" section {}", step.section);
+  if (step.ahead == kAllAhead) {
+    all += " all ahead";
+  } else if (step.ahead != 0) {
+    all += fmt::format(" {} ahead", step.ahead);
+  }
   if (step.score_cap != 0) all += fmt::format(" cap {}", step.score_cap);
   if (!step.slopes.empty()) all += fmt::format(" slopes {}", fmt::join(step.slopes, " "));
   if (step.sinks) all += fmt::format(" sinks {}", text(step.sinks));

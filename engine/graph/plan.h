@@ -148,8 +148,9 @@ struct RotaryTable {
   friend bool operator==(const RotaryTable&, const RotaryTable&) = default;
 };
 
-// This rank holds the vocabulary's rows from `row_begin` on; other ranks embed the other tokens.
+// This rank holds the table's rows from `row_begin` on; other ranks embed the other tokens.
 struct EmbedStep {
+  EmbedIndex index = EmbedIndex::kToken;
   PlannedMatrix table;
   size_t row_begin = 0;
   ArenaOffset<float> output = {};
@@ -347,6 +348,7 @@ struct AttendStep {
   size_t window = 0;           // most keys that a token sees; 0: all before it
   float scale = 0;
   size_t section = 0;                                    // AttentionTraits'
+  size_t ahead = 0;                                      // likewise
   float score_cap = 0;                                   // likewise
   std::vector<float> slopes = {};                        // of the rank's query heads; or none
   ArenaOffset<const float> sinks = {};                   // likewise

@@ -29,6 +29,8 @@ ArenaOffset<const float> RankPlanner::vector(WeightId weight) const {
 
 Range RankPlanner::own_columns(ValueId value) const {
   const ValueSplit& split = split_.values[value];
+  // Logits that all ranks have are the first one's.
+  if (split.kind == SplitKind::kMirrored && value == graph_.logits() && rank_ != 0) return {};
   if (split.kind != SplitKind::kSliced) return {0, graph_.columns(value)};
   return split.columns[rank_];
 }
@@ -58,7 +60,8 @@ void RankPlanner::emit_rotary_tables() {
 void RankPlanner::emit_embed(const GraphNode& node) {
   const Stretch rows =
       values_.place_plain(node.output, Arena::kExchange, {0, graph_.columns(node.output)});
-  emit_step(EmbedStep{.table = matrix(node.weight),
+  emit_step(EmbedStep{.index = node.index,
+                      .table = matrix(node.weight),
                       .row_begin = plan_.weights[node.weight].row_begin,
                       .output = rows.at<float>(),
                       .output_stride = rows.floats(),
@@ -375,6 +378,7 @@ void RankPlanner::emit_attend(const Group& group) {
       .window = node.attention.window,
       .scale = node.attention.scale,
       .section = node.attention.section,
+      .ahead = node.attention.ahead,
       .score_cap = node.attention.score_cap,
       .slopes = slopes_of(node, heads),
       .sinks = vector(node.attention.sinks),

@@ -235,8 +235,8 @@ void RankPlanner::emit_whole_norm(const GraphNode& node) {
                      .output = place_output(node.output)};
   note_hidden_rows(node);
   values_.consume(input);
-  const Meet meet = step.output.is_gathered() ? Meet::kAllRanks : Meet::kRank;
-  emit_step(std::move(step), meet);
+  const bool is_sent = step.output.is_gathered() || node.output == graph_.logits();
+  emit_step(std::move(step), is_sent ? Meet::kAllRanks : Meet::kRank);
   step_areas_.release();
 }
 

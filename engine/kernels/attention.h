@@ -44,14 +44,15 @@ struct KvRow {
 
 // Attention of consecutive tokens of one sequence, of their query heads that share one KV head. A
 // token sees the keys at its own position and before, at most `window` of them, and with sections
-// those of its own section alone: from position / section * section on. Pages that no token
-// sees are not looked up; what lies outside a token's keys is never read into its result.
+// those of its own section alone: from position / section * section on. Of the keys behind its own
+// it sees `ahead` at most, of those before `length`. Pages that no token sees are not looked up;
+// what lies outside a token's keys is never read into its result.
 //
 // Attention in f32: one function of a token and its sequence, however it is called. Keys are taken
 // in chunks of kAttentionChunkTokens by their position, each by itself; per query:
 //   score[t] = (fma over the dimensions, ascending, from 0) * scale
 //              then with a cap     cap * tanh(score / cap), as KernelTable::soft_cap
-//              and with slopes     fma(slope, the key's position - the token's, score)
+//              and with slopes     fma(slope, -|the key's position - the token's|, score)
 //   maximum  = the greatest score, or -FLT_MAX if that is greater
 //   p[t]     = exponential(score[t] - maximum), 0 outside the token's keys
 //   sum      : 64 chains, chain t mod 64 adds p[t], p[t + 64] ... from 0; of them vectors of 16:
@@ -94,6 +95,8 @@ struct AttentionArguments {
   size_t token_count = 1;
   size_t window = 0;               // 0: every key before
   size_t section = 0;              // tokens of a section; 0: there are none
+  size_t ahead = 0;                // keys behind a token's own; 0: none
+  size_t length = 0;               // tokens of the sequence that have keys; read with `ahead` alone
   const float* queries = nullptr;  // [token][query][head_dimension]; any alignment
   size_t query_stride = 0;         // floats from query to query
   size_t query_token_stride = 0;   // floats from token to token

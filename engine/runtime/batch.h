@@ -16,11 +16,13 @@ struct BatchToken {
   TokenId token = 0;
   uint32_t position = 0;  // in its sequence
   uint32_t sequence = 0;  // of the batch
+  uint32_t segment = 0;   // EmbedIndex::kSegment
 };
 
 struct Batch {
   // A sequence's tokens stand together, in order of position; a token sees those before it in its
-  // sequence, whether they are in this batch or in the cache.
+  // sequence, whether they are in this batch or in the cache. Where tokens see those behind them,
+  // too, all of a sequence's are in this batch.
   std::vector<BatchToken> tokens;
   // The first so many tokens were generated, the others prompted: the profile may give them
   // different arithmetic.

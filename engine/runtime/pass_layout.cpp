@@ -55,10 +55,11 @@ uint32_t PassLayout::first_chunk(size_t position) const {
 
 // The tokens [first, end) of one sequence.
 void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
+  const uint32_t length = batch.tokens[end - 1].position + 1;
   const auto prompted = std::clamp(static_cast<uint32_t>(batch.generated_tokens), first, end);
   if (prompt_blocks_.tokens_most != 0 && prompted < end) {
-    add_blocks(first, prompted, kBlockTokens);
-    add_blocks(prompted, end, prompt_block_tokens_);
+    add_blocks(first, prompted, kBlockTokens, length);
+    add_blocks(prompted, end, prompt_block_tokens_, length);
     return;
   }
   const size_t position = batch.tokens[first].position;
@@ -69,17 +70,17 @@ void PassLayout::add_run(const Batch& batch, uint32_t first, uint32_t end) {
                      rows_taken_ + chunks <= split_blocks_;
   if (split) {
     for (uint32_t chunk = chunk_begin; chunk < chunk_end; ++chunk) {
-      blocks_.push_back({first, 1, chunk, static_cast<uint32_t>(rows_taken_++)});
+      blocks_.push_back({first, 1, chunk, static_cast<uint32_t>(rows_taken_++), length});
     }
     return;
   }
-  add_blocks(first, end, kBlockTokens);
+  add_blocks(first, end, kBlockTokens, length);
 }
 
-void PassLayout::add_blocks(uint32_t first, uint32_t end, size_t tokens_most) {
+void PassLayout::add_blocks(uint32_t first, uint32_t end, size_t tokens_most, uint32_t length) {
   const auto most = static_cast<uint32_t>(tokens_most);
   for (uint32_t token = first; token < end; token += most) {
-    blocks_.push_back({.token = token, .count = std::min(most, end - token)});
+    blocks_.push_back({.token = token, .count = std::min(most, end - token), .length = length});
   }
 }
 

@@ -21,6 +21,7 @@ struct QueryBlock {
   uint32_t count = 1;
   uint32_t chunk = kAllChunks;
   uint32_t row = 0;  // of the chunk's partial result; those of a token's chunks follow one another
+  uint32_t length = 0;  // tokens of its sequence up to the end of the pass
 };
 
 // The cut of a pass's prompted tokens where they attend in bf16: into blocks as large as can be,
@@ -52,7 +53,7 @@ class PassLayout {
  private:
   void add_run(const Batch& batch, uint32_t first, uint32_t end);
   uint32_t first_chunk(size_t position) const;
-  void add_blocks(uint32_t first, uint32_t end, size_t tokens_most);
+  void add_blocks(uint32_t first, uint32_t end, size_t tokens_most, uint32_t length);
 
   size_t split_blocks_;
   PromptBlocks prompt_blocks_;

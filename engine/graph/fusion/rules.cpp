@@ -37,6 +37,7 @@ std::optional<std::string_view> attention_gap(const GraphNode& node) {
     return "attention with values of another dimension than keys";
   }
   if (attention.section != 0) return "attention within sections";
+  if (attention.ahead != 0) return "attention to later tokens";
   if (attention.score_cap != 0) return "attention with a cap of scores";
   if (attention.alibi_bias != 0) return "attention with slopes (ALiBi)";
   if (attention.sinks != kNone) return "attention with sinks";
@@ -70,6 +71,9 @@ std::optional<std::string_view> gap_of(const Graph& graph, const Split& split,
   const GraphNode& lead = graph.nodes()[group.lead];
   const OperationTraits& plain = traits(lead.operation);
   if (group.nodes.size() == 1 && !plain.has_gpu_step) return plain.name;
+  if (lead.operation == Operation::kEmbed && lead.index != EmbedIndex::kToken) {
+    return "embedding of positions and segments";
+  }
   if (lead.operation == Operation::kRmsNorm &&
       !is_norm_factored(graph, readers[group.lead], group.lead)) {
     return "RMS norm that more than products read";

@@ -83,7 +83,9 @@ inline size_t block_rows(size_t padded) {
 // The keys that token `token` of the arguments sees, by position.
 inline TokenRange seen_keys(const AttentionArguments& arguments, size_t token) {
   const size_t position = arguments.position + token;
-  return {first_seen_key(position, arguments.window, arguments.section), position + 1};
+  const size_t first = first_seen_key(position, arguments.window, arguments.section);
+  if (arguments.ahead == 0) return {first, position + 1};
+  return {first, position + 1 + smaller(arguments.ahead, arguments.length - position - 1)};
 }
 
 // The rows of the arguments from `first` on, as many as a block takes.

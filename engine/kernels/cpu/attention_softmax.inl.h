@@ -62,7 +62,8 @@ inline bool changes_scores(const AttentionArguments& arguments) {
     const auto first = static_cast<float>(static_cast<ptrdiff_t>(chunk_first + i) -
                                           static_cast<ptrdiff_t>(position));
     const F32x16 distance = add(broadcast(first), lane_numbers());
-    store(scores + i, fma(slope, distance, load(scores + i)));
+    const F32x16 negative = sub(zero(), max(distance, sub(zero(), distance)));
+    store(scores + i, fma(slope, negative, load(scores + i)));
   }
 }
 

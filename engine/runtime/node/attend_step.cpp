@@ -96,6 +96,8 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .token_count = block.count,
           .window = step.window,
           .section = step.section,
+          .ahead = step.ahead,
+          .length = block.length,
           .queries = queries,
           .query_stride = step.head_dimension,
           .query_token_stride = heads.size() * step.head_dimension,

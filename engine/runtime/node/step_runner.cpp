@@ -40,8 +40,20 @@ void run(const RotaryTableStep& step, const Pass& pass, TaskCounter&) {
   }
 }
 
+size_t row_of(const EmbedStep& step, const BatchToken& token) {
+  switch (step.index) {
+    case EmbedIndex::kPosition:
+      return token.position;
+    case EmbedIndex::kSegment:
+      return token.segment;
+    case EmbedIndex::kToken:
+      break;
+  }
+  return static_cast<size_t>(token.token);
+}
+
 bool holds_row(const EmbedStep& step, const BatchToken& token) {
-  const auto row = static_cast<size_t>(token.token);
+  const size_t row = row_of(step, token);
   return row >= step.row_begin && row < step.row_begin + step.table.rows;
 }
 
@@ -49,7 +61,7 @@ void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
   const Range mine = share(pass.batch.tokens.size(), pass);
   for (size_t token = mine.begin; token < mine.end; ++token) {
     if (!holds_row(step, pass.batch.tokens[token])) continue;
-    const auto row = static_cast<size_t>(pass.batch.tokens[token].token);
+    const size_t row = row_of(step, pass.batch.tokens[token]);
     float* output = pass.at(step.output) + token * step.output_stride;
     unpack_row(pass.matrix_at(step.table), row - step.row_begin, output);
     if (step.gather) push(pass, output, step.table.columns * sizeof(float));

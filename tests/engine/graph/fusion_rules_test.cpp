@@ -223,6 +223,7 @@ TEST(GpuGap, names_what_attention_of_gpus_does_not_do) {
   };
   EXPECT_EQ(gap_with({.scale = 0.25F, .window = 40}), std::nullopt);
   EXPECT_EQ(gap_with({.section = 40}), "attention within sections");
+  EXPECT_EQ(gap_with({.ahead = 1}), "attention to later tokens");
   EXPECT_EQ(gap_with({.score_cap = 50}), "attention with a cap of scores");
   EXPECT_EQ(gap_with({.alibi_bias = 8}), "attention with slopes (ALiBi)");
   EXPECT_EQ(gap_with({.sinks = 0}), "attention with sinks");

@@ -158,7 +158,8 @@ class Model {
       const float part = flushed(static_cast<double>(score) / static_cast<double>(cap_));
       score = model_multiply(model_tangent(part), cap_);
     }
-    const float distance = -static_cast<float>(position_ - token);
+    const float distance =
+        -static_cast<float>(position_ > token ? position_ - token : token - position_);
     return slope_ != 0 ? model_fma(slope_, distance, score) : score;
   }
 
@@ -180,11 +181,10 @@ std::vector<float> model_attention(const PagedSequence& sequence, const float* q
                                    const QueryTraits& traits, size_t position) {
   Model model(sequence, query, traits, position);
   const size_t begin = first_seen_key(position, traits.window, traits.section);
-  for (size_t chunk = begin / kAttentionChunkTokens; chunk * kAttentionChunkTokens <= position;
-       ++chunk) {
+  const size_t end = traits.end(position, sequence.context());
+  for (size_t chunk = begin / kAttentionChunkTokens; chunk * kAttentionChunkTokens < end; ++chunk) {
     const size_t first = chunk * kAttentionChunkTokens;
-    model.take(chunk, std::max(begin, first),
-               std::min(position + 1, first + kAttentionChunkTokens));
+    model.take(chunk, std::max(begin, first), std::min(end, first + kAttentionChunkTokens));
   }
   return model.result();
 }

@@ -47,9 +47,9 @@ class Prompt {
     std::vector<float> output(count * row_, 7.0F);
     AttentionArguments arguments =
         sequence_.arguments(values_.data() + first * row_, queries_, output.data(), tokens_);
+    traits_.set(arguments);
     arguments.position += first;
     arguments.token_count = count;
-    traits_.set(arguments);
     table.attend_bf16(arguments);
     return output;
   }

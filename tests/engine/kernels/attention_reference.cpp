@@ -27,7 +27,8 @@ AttentionReference attention_reference(const PagedSequence& sequence, const floa
   const size_t in_window = window == 0 || window > position ? 0 : position + 1 - window;
   const size_t in_section = traits.section == 0 ? 0 : position - position % traits.section;
   const size_t begin = std::max(in_window, in_section);
-  const size_t count = position + 1 - begin;
+  const size_t end = traits.end(position, sequence.context());
+  const size_t count = end - begin;
   std::vector<double> scores(count);
   double score_error = 0.0;
   for (size_t i = 0; i < count; ++i) {
@@ -43,7 +44,8 @@ AttentionReference attention_reference(const PagedSequence& sequence, const floa
       error += 16 * std::fabs(scores[i]);
     }
     if (traits.slope != 0) {
-      scores[i] -= double{traits.slope} * static_cast<double>(count - 1 - i);
+      const double distance = static_cast<double>(begin + i) - static_cast<double>(position);
+      scores[i] -= double{traits.slope} * std::fabs(distance);
       error += std::fabs(scores[i]);
     }
     score_error = std::max(score_error, error);
@@ -52,7 +54,7 @@ AttentionReference attention_reference(const PagedSequence& sequence, const floa
   const double greatest = traits.sink ? std::max<double>(*most, *traits.sink) : *most;
   const double range = greatest - (traits.sink ? std::min<double>(*least, *traits.sink) : *least);
   const auto merges =
-      static_cast<double>(position / kAttentionChunkTokens - begin / kAttentionChunkTokens + 1);
+      static_cast<double>((end - 1) / kAttentionChunkTokens - begin / kAttentionChunkTokens + 1);
   // The score of a token and that of the maximum are both off.
   const double probability_error = 2 * score_error + range + 5 * merges + 4;
   const double output_error = 2 * probability_error + static_cast<double>(count) + 8 + 3 * merges;

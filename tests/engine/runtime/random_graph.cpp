@@ -20,6 +20,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kVocabulary = 150;
+constexpr size_t kPositions = 520;
 constexpr size_t kExperts = 6;
 constexpr float kEpsilon = 1e-5F;
 
@@ -31,12 +32,45 @@ class GraphMaker {
         latents_(seed * 0x9e3779b97f4a7c15U),
         forms_(~(seed * 0x9e3779b97f4a7c15U)) {}
 
+  // An encoder: tokens see those behind them, too, positions and segments are looked up, norms
+  // stand behind residuals, and what comes out are the rows themselves, or what a head makes of
+  // them.
+  Graph make_encoder() {
+    is_encoder_ = true;
+    begin();
+    ValueId x = graph_.embed(matrix(kVocabulary, columns_));
+    x = graph_.add(x, graph_.embed(matrix(kPositions, columns_), EmbedIndex::kPosition));
+    if (pick(2) == 0) {
+      x = graph_.add(graph_.embed(matrix(2, columns_), EmbedIndex::kSegment), x);
+    }
+    x = norm(x);
+    const size_t layers = has_large_blocks_ ? 1 : 1 + pick(3);
+    const bool is_behind = pick(3) != 0;
+    for (size_t layer = 0; layer < layers; ++layer) {
+      if (!is_behind) {
+        x = add_layer(x, layer);
+        continue;
+      }
+      x = norm(graph_.add(x, attention(x, layer)));
+      x = norm(graph_.add(x, feed_forward(x)));
+    }
+    switch (pick(4)) {
+      case 0:
+        graph_.set_logits(norm(graph_.select_rows(x)));
+        break;
+      case 1: {
+        const ValueId y = product(graph_.select_rows(x), columns_);
+        graph_.set_logits(product(graph_.soft_cap(y, 1), pick(2) == 0 ? 1 : 3));
+        break;
+      }
+      default:
+        graph_.set_logits(graph_.select_rows(x));
+    }
+    return std::move(graph_);
+  }
+
   Graph make() {
-    columns_ = 32 * (2 + pick(3));
-    dimension_ = 16 * (1 + pick(2));
-    for (size_t tables = 1 + pick(2); tables > 0; --tables) add_rotary();
-    formats_.fill(std::array{Format::kF32, Format::kQ8_0, Format::kF16, Format::kBf16}[pick(4)]);
-    draw_formats();
+    begin();
     const WeightId table = matrix(kVocabulary, columns_);
     ValueId x = graph_.embed(table);
     if (pick(3) == 0) x = graph_.scale(x, 2.5F);
@@ -61,6 +95,14 @@ class GraphMaker {
   }
 
  private:
+  void begin() {
+    columns_ = 32 * (2 + pick(3));
+    dimension_ = 16 * (1 + pick(2));
+    for (size_t tables = 1 + pick(2); tables > 0; --tables) add_rotary();
+    formats_.fill(std::array{Format::kF32, Format::kQ8_0, Format::kF16, Format::kBf16}[pick(4)]);
+    draw_formats();
+  }
+
   void add_rotary() {
     const size_t pairs = pick(2) == 0 ? dimension_ / 2 : dimension_ / 4;
     Rotary rotary{.pairs = pick(2) == 0 ? RotaryPairs::kHalves : RotaryPairs::kInterleaved,
@@ -163,6 +205,7 @@ class GraphMaker {
     if (pick(4) == 0) traits.score_cap = 1.5F;
     if (pick(4) == 0) traits.alibi_bias = 8;
     if (pick(4) == 0) traits.sinks = vector("sinks", heads);
+    if (is_encoder_) traits.ahead = pick(3) == 0 ? 1 + pick(8) : kAllAhead;
     return traits;
   }
 
@@ -210,6 +253,7 @@ class GraphMaker {
     if (is_stored) {
       traits.window = stored_->traits.window;
       traits.section = stored_->traits.section;
+      traits.ahead = stored_->traits.ahead;
       return graph_.attention_over(layer, stored_->attended, q, traits);
     }
     const ValueId key = input(kv_heads * dimension);
@@ -414,6 +458,7 @@ class GraphMaker {
   std::optional<Stored> stored_;
   std::array<Format, 2> formats_ = {};
   bool has_large_blocks_ = false;
+  bool is_encoder_ = false;
   size_t columns_ = 0;
   size_t dimension_ = 0;
 };
@@ -462,14 +507,19 @@ Graph random_graph(uint64_t seed) {
   return GraphMaker(seed).make();
 }
 
-RandomGraphFile::RandomGraphFile(uint64_t seed) : seed_(seed) {
+Graph random_encoder(uint64_t seed) {
+  return GraphMaker(seed).make_encoder();
+}
+
+RandomGraphFile::RandomGraphFile(uint64_t seed, Graph (*make)(uint64_t))
+    : seed_(seed), make_(make) {
   static std::atomic<uint32_t> count = 0;
   path_ = std::filesystem::temp_directory_path() /
           fmt::format("lockstep-graph-{}-{}.gguf", getpid(), count.fetch_add(1));
   RandomEngine random(seed);
   test::GgufWriter writer;
   writer.add("general.architecture", std::string("none"));
-  const Graph graph = random_graph(seed);
+  const Graph graph = make_(seed);
   for (const Weight& weight : graph.weights()) {
     if (weight.is_matrix) {
       writer.add_tensor(weight.name, weight.format, {weight.columns, weight.rows},
@@ -495,7 +545,7 @@ RandomGraphFile::~RandomGraphFile() {
 
 Model RandomGraphFile::model() const {
   Model model;
-  model.graph = random_graph(seed_);
+  model.graph = make_(seed_);
   model.vocabulary_size = kVocabulary;
   return model;
 }

@@ -15,10 +15,13 @@ namespace lockstep {
 // 150 words, six query heads on three KV heads, or 130 on one.
 Graph random_graph(uint64_t seed);
 
+// Likewise an encoder, of texts of up to 520 tokens.
+Graph random_encoder(uint64_t seed);
+
 // A graph's weights at random, in a file that lasts as long as this object.
 class RandomGraphFile {
  public:
-  explicit RandomGraphFile(uint64_t seed);
+  explicit RandomGraphFile(uint64_t seed, Graph (*make)(uint64_t) = &random_graph);
   ~RandomGraphFile();
   RandomGraphFile(const RandomGraphFile&) = delete;
   RandomGraphFile& operator=(const RandomGraphFile&) = delete;
@@ -28,6 +31,7 @@ class RandomGraphFile {
 
  private:
   uint64_t seed_;
+  Graph (*make_)(uint64_t);
   std::filesystem::path path_;
 };
 

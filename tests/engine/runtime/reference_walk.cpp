@@ -262,6 +262,7 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
   const size_t in_section = traits.section > 0 ? token - token % traits.section : 0;
   const size_t window = traits.window > 0 ? traits.window : token + 1;
   const size_t first = std::max(in_section, token + 1 - std::min(token + 1, window));
+  const size_t last = token + std::min(traits.ahead, tokens_.size() - 1 - token);
   std::vector<double> query = values_[node.inputs[0]][token];
   move_all(query, roundings_.attention);
   const size_t value_dimension = node.value_dimension;
@@ -274,13 +275,14 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
     const double sink = traits.sinks == kNone ? -std::numeric_limits<double>::infinity()
                                               : double{weights_[traits.sinks][head]};
     double greatest = sink;
-    for (size_t key = first; key <= token; ++key) {
+    for (size_t key = first; key <= last; ++key) {
       double score = 0;
       for (size_t i = 0; i < dimension; ++i) score += query[at + i] * keys[key][kv_at + i];
       score *= double{traits.scale};
       const double cap = traits.score_cap;
       if (cap != 0) score = moved(cap * std::tanh(score / cap), kFunction);
-      scores.push_back(score - slope * static_cast<double>(token - key));
+      scores.push_back(score -
+                       slope * std::fabs(static_cast<double>(token) - static_cast<double>(key)));
       greatest = std::max(greatest, scores.back());
     }
     double sum = moved(std::exp(sink - greatest), kFunction);
@@ -288,7 +290,7 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
       score = moved(std::exp(score - greatest), kFunction);
       sum += score;
     }
-    for (size_t key = first; key <= token; ++key) {
+    for (size_t key = first; key <= last; ++key) {
       const double part = moved(scores[key - first] / sum, roundings_.attention);
       for (size_t i = 0; i < value_dimension; ++i) {
         output[head * value_dimension + i] +=
@@ -439,8 +441,10 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
     case Operation::kEmbed: {
       ReferenceRows rows;
       const size_t columns = graph_.columns(node.output);
-      for (const TokenId token : tokens_) {
-        const float* row = weights_[node.weight].data() + static_cast<size_t>(token) * columns;
+      for (size_t index = 0; index < tokens_.size(); ++index) {
+        const std::array<size_t, 3> places = {static_cast<size_t>(tokens_[index]), index, 0};
+        const float* row =
+            weights_[node.weight].data() + places[static_cast<size_t>(node.index)] * columns;
         rows.emplace_back(row, row + columns);
       }
       return rows;
@@ -504,6 +508,7 @@ ReferenceRows ReferenceWalk::run() {
 const ReferenceRows& ReferenceWalk::hidden() const {
   ValueId value = graph_.logits();
   while (graph_.producer(value).operation != Operation::kMatmul) {
+    if (graph_.producer(value).inputs.empty()) return values_[graph_.logits()];
     value = graph_.producer(value).inputs[0];
   }
   return values_[graph_.producer(value).inputs[0]];
