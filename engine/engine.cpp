@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <map>
 #include <new>
 #include <random>
@@ -42,6 +43,18 @@
 
 namespace lockstep {
 
+namespace {
+
+// Whether the model knows two texts of one sequence apart; some have a table of one segment.
+bool has_segments(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [&](const GraphNode& node) {
+    return node.operation == Operation::kEmbed && node.index == EmbedIndex::kSegment &&
+           graph.weights()[node.weight].rows > 1;
+  });
+}
+
+}  // namespace
+
 // In order of construction: later members use earlier ones.
 struct Engine::Parts {
   Parts(EngineOptions given, GgufFile model_file, Model built, std::vector<KeptDescriptor> kept)
@@ -80,7 +93,7 @@ struct Engine::Parts {
   Model model;
   const KernelTable* kernels = nullptr;
   ModelInfo info;
-  Pooling pooling = Pooling::kLast;
+  RowUse use;
   Machine machine;
   Settings settings;  // what the options come to on this machine
   ModelLayout layout;
@@ -91,6 +104,7 @@ struct Engine::Parts {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<GrammarCache> grammars;
   std::optional<ChatText> chat;
+  RankingText ranking_text;
 
   EngineCounters counters;
   WaitingLimits waiting;
@@ -124,6 +138,9 @@ Result<void> Engine::Parts::read_texts() {
   auto read = ChatText::read(file, *tokenizer, options.special_tokens_in_messages);
   if (!read) return std::unexpected(read.error());
   chat = std::move(*read);
+  auto ranking = RankingText::read(file);
+  if (!ranking) return std::unexpected(ranking.error());
+  ranking_text = std::move(*ranking);
   return {};
 }
 
@@ -139,7 +156,7 @@ Result<void> Engine::Parts::lay_out() {
   const std::string unheeded = layout.rules().unheeded_text(options.arithmetic);
   if (!unheeded.empty()) spdlog::info(unheeded);
   info = describe_model(file, model, options, layout);
-  pooling = describe_embeddings(file, model, info);
+  use = describe_uses(file, model, info);
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, settings, machine, layout); !sized) {
     return std::unexpected(
@@ -292,11 +309,11 @@ Result<void> Engine::Parts::load() {
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
   // computed.
   limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
+  limits.whole_sequences = model.graph.sees_ahead();
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
-  loop =
-      std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                   pooling, counters, PassHooks{machine.before_pass, on_failure});
+  loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
+                                      use, counters, PassHooks{machine.before_pass, on_failure});
   return {};
 }
 
@@ -395,8 +412,15 @@ Result<void> Engine::Parts::check_request(const Request& request) const {
   if (request.embedding && info.pooling.empty()) {
     return invalid_input("this model gives no embeddings: {}", info.embedding_refusal);
   }
+  if (request.ranking && !info.ranking_refusal.empty()) {
+    return invalid_input("this model ranks no texts: {}", info.ranking_refusal);
+  }
+  const bool generates = !request.embedding && !request.ranking;
+  if (generates && !info.generation_refusal.empty()) {
+    return invalid_input("this model generates nothing: {}", info.generation_refusal);
+  }
   const size_t prompt = request.prompt.size();
-  const size_t generated = request.embedding ? 0 : request.max_tokens;
+  const size_t generated = generates ? request.max_tokens : 0;
   if (prompt + generated > context) {
     return invalid_input(
         "a sequence has at most {} tokens; {} were requested ({} of the prompt and {} to generate)",
@@ -422,7 +446,9 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
     count_rejected(Rejection::kLoading);
     return unavailable("the model is being loaded");
   }
-  for (const Request& request : requests) {
+  const bool knows_segments = has_segments(parts_->model.graph);
+  for (Request& request : requests) {
+    if (!knows_segments) request.second_text = std::numeric_limits<size_t>::max();
     if (auto checked = parts_->check_request(request); !checked) {
       return std::unexpected(checked.error());
     }
@@ -465,6 +491,10 @@ Result<TracedText> Engine::render_chat(nlohmann::ordered_json variables) const {
   return parts_->chat->render(std::move(variables));
 }
 
+RankingPrompt Engine::ranking_prompt(std::string_view query, std::string_view document) const {
+  return parts_->ranking_text.encode(tokenizer(), query, document, model().context_tokens);
+}
+
 EncodeOptions Engine::chat_encoding(const TracedText& text) const {
   return parts_->chat->encoding(text);
 }
@@ -504,6 +534,9 @@ Result<MachineLimits> Engine::measure_limits() {
 }
 
 Result<void> Engine::compute_logits(const LogitsCase& wanted, const UseLogits& use) {
+  if (!model().generation_refusal.empty()) {
+    return invalid_input("this model has no logits: {}", model().generation_refusal);
+  }
   for (const auto sequence : wanted.sequences) {
     if (sequence.size() != wanted.sequences[0].size()) {
       return invalid_input("sequences of {} and {} tokens side by side; they must be of one length",

@@ -25,6 +25,7 @@
 #include "engine/measure/machine_planning.h"
 #include "engine/model/model_description.h"
 #include "engine/text/grammar.h"
+#include "engine/text/ranking_text.h"
 #include "engine/text/tokenizer.h"
 
 namespace lockstep {
@@ -106,6 +107,10 @@ class Engine final : public LogitSource {
   // that the template itself makes of what it is given (find_foreign_marks()).
   EncodeOptions chat_encoding(const TracedText& text) const;
   bool has_chat_template() const;
+
+  // The prompt of a Request::ranking; of one that is longer than the context, at least its first
+  // tokens.
+  RankingPrompt ranking_prompt(std::string_view query, std::string_view document) const;
 
   // A grammar that Request::grammar can name, for this model's vocabulary. Any thread; takes at
   // most the budget of time and memory that grammar.h states. kInvalidInput says what is wrong with

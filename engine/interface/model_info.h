@@ -23,13 +23,16 @@ struct ModelInfo {
   std::string kv_format;        // "f16"
   uint32_t kv_page_tokens = 0;  // that a page of the KV cache holds
   uint32_t rank_count = 1;
-  uint32_t worker_count = 0;      // of all ranks
-  uint32_t batch_tokens = 0;      // of one pass at most
-  std::string strategy;           // "gather"
-  std::string fingerprint;        // changes when answers may change: version, profile, model
-  uint32_t embedding_width = 0;   // numbers of an embedding
-  std::string pooling;            // "mean" of all tokens or the "last" one; empty: no embeddings,
-  std::string embedding_refusal;  // because of this
+  uint32_t worker_count = 0;          // of all ranks
+  uint32_t batch_tokens = 0;          // of one pass at most
+  std::string strategy;               // "gather"
+  std::string fingerprint;            // changes when answers may change: version, profile, model
+  uint32_t embedding_width = 0;       // numbers of an embedding
+  std::string pooling;                // "mean" of all tokens, the "first" or the "last" one; empty:
+  std::string embedding_refusal;      // no embeddings, because of this
+  std::string generation_refusal;     // why it generates nothing; empty: it does
+  std::string ranking_refusal;        // likewise of ranks
+  bool computes_whole_texts = false;  // in one pass: no text is longer than one
 };
 
 }  // namespace lockstep

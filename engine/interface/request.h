@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,6 +51,7 @@ struct Output {
   std::string stop;                    // with kStop: the stop string that was found, if one was
   std::string error;                   // with kError and kInvalidRequest
   std::vector<float> embedding;        // with kStop of a Request::embedding; of length 1
+  std::vector<float> scores;           // likewise of a Request::ranking: of the head's classes
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
   uint32_t generated_tokens = 0;
@@ -71,6 +73,10 @@ struct Request {
   // Output::embedding is made of the prompt, and nothing is generated; what follows but on_output
   // is not looked at.
   bool embedding = false;
+  // Likewise Output::scores. Not both.
+  bool ranking = false;
+  // The token from which on the prompt is a second text, for models that know texts apart.
+  size_t second_text = std::numeric_limits<size_t>::max();
   SamplingParameters sampling;
   uint32_t max_tokens = 16;  // 0: the prompt is only computed
   uint32_t min_tokens = 0;   // before which end tokens and stop tokens cannot be sampled

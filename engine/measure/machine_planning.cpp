@@ -49,7 +49,9 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& ma
   if (!file) return std::unexpected(file.error());
   const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return std::unexpected(model.error());
-  const auto settings = parse(options, **kernels, machine);
+  const auto parsed = parse(options, **kernels, machine);
+  if (!parsed) return std::unexpected(parsed.error());
+  const auto settings = fit_to_model(*model, *parsed);
   if (!settings) return std::unexpected(settings.error());
   auto choice = choose_layout(*model, *settings, machine, measure);
   if (!choice) return std::unexpected(choice.error());

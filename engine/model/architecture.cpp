@@ -26,6 +26,7 @@ constexpr std::array kArchitectures = {
     Architecture{"arctic", build_arctic},
     Architecture{"baichuan", build_baichuan},
     Architecture{"bailingmoe", build_bailingmoe},
+    Architecture{"bert", build_bert},
     Architecture{"cohere2", build_cohere2},
     Architecture{"command-r", build_command_r},
     Architecture{"deci", build_deci},
@@ -40,6 +41,7 @@ constexpr std::array kArchitectures = {
     Architecture{"exaone4", build_exaone4},
     Architecture{"falcon", build_falcon},
     Architecture{"gemma", build_gemma},
+    Architecture{"gemma-embedding", build_gemma_embedding},
     Architecture{"gemma2", build_gemma2},
     Architecture{"gemma3", build_gemma3},
     Architecture{"gemma4", build_gemma4},
@@ -53,6 +55,7 @@ constexpr std::array kArchitectures = {
     Architecture{"hunyuan-moe", build_hunyuan_moe},
     Architecture{"internlm2", build_internlm2},
     Architecture{"jais2", build_jais2},
+    Architecture{"jina-bert-v2", build_jina_bert_v2},
     Architecture{"llama", build_llama},
     Architecture{"llama4", build_llama4},
     Architecture{"maincoder", build_maincoder},
@@ -64,6 +67,7 @@ constexpr std::array kArchitectures = {
     Architecture{"mistral4", build_mistral4},
     Architecture{"nemotron", build_nemotron},
     Architecture{"olmo", build_olmo},
+    Architecture{"nomic-bert", build_nomic_bert},
     Architecture{"olmo2", build_olmo2},
     Architecture{"olmoe", build_olmoe},
     Architecture{"openelm", build_openelm},
@@ -102,6 +106,7 @@ constexpr UnusedPart kUnusedParts[] = {
     {"a.", "", "the encoder of sound"},
     {"", ".input_scale", "scales of products' inputs, for arithmetic that is not used"},
     {"blk.", ".attn_rot_embd.weight", "rotary frequencies, which are computed"},
+    {"cls.", "", "the head that ranks, which pooling_type leaves out"},
 };
 
 // The block of "blk.N.<...>".

@@ -25,10 +25,19 @@ struct LeftOutTensors {
   uint64_t bytes = 0;
 };
 
+// The kinds of values that a graph gives as its logits.
+enum class ModelOutput : uint8_t {
+  kLogits,  // of the vocabulary's words: the model generates
+  kStates,  // tokens' hidden states: it embeds
+  kScores,  // of a head's classes: it ranks
+};
+
 struct Model {
   Graph graph;
+  ModelOutput output = ModelOutput::kLogits;
   std::string architecture;  // general.architecture
   size_t trained_context_tokens = 0;
+  bool has_longer_contexts = true;  // than it was trained for; false: positions are looked up
   size_t vocabulary_size = 0;
   size_t layer_count = 0;
   std::set<std::string> scale_tensors = {};  // whose values the graph has as Weight::scale or so
@@ -43,6 +52,7 @@ Result<Model> build_arcee(const ModelSource& source);
 Result<Model> build_arctic(const ModelSource& source);
 Result<Model> build_baichuan(const ModelSource& source);
 Result<Model> build_bailingmoe(const ModelSource& source);
+Result<Model> build_bert(const ModelSource& source);
 Result<Model> build_cohere2(const ModelSource& source);
 Result<Model> build_command_r(const ModelSource& source);
 Result<Model> build_deci(const ModelSource& source);
@@ -60,6 +70,7 @@ Result<Model> build_gemma(const ModelSource& source);
 Result<Model> build_gemma2(const ModelSource& source);
 Result<Model> build_gemma3(const ModelSource& source);
 Result<Model> build_gemma4(const ModelSource& source);
+Result<Model> build_gemma_embedding(const ModelSource& source);
 Result<Model> build_glm4(const ModelSource& source);
 Result<Model> build_glm4moe(const ModelSource& source);
 Result<Model> build_glm_dsa(const ModelSource& source);
@@ -70,6 +81,7 @@ Result<Model> build_hunyuan_dense(const ModelSource& source);
 Result<Model> build_hunyuan_moe(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);
 Result<Model> build_jais2(const ModelSource& source);
+Result<Model> build_jina_bert_v2(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);
 Result<Model> build_llama4(const ModelSource& source);
 Result<Model> build_maincoder(const ModelSource& source);
@@ -81,6 +93,7 @@ Result<Model> build_mistral3(const ModelSource& source);
 Result<Model> build_mistral4(const ModelSource& source);
 Result<Model> build_nemotron(const ModelSource& source);
 Result<Model> build_olmo(const ModelSource& source);
+Result<Model> build_nomic_bert(const ModelSource& source);
 Result<Model> build_olmo2(const ModelSource& source);
 Result<Model> build_olmoe(const ModelSource& source);
 Result<Model> build_openelm(const ModelSource& source);

@@ -1,5 +1,6 @@
 #include "engine/model/pooling.h"
 
+#include <array>
 #include <string>
 
 namespace lockstep {
@@ -10,27 +11,35 @@ constexpr uint64_t kNoPooling = 0;
 constexpr uint64_t kMean = 1;
 constexpr uint64_t kFirst = 2;
 constexpr uint64_t kLast = 3;
-constexpr uint64_t kRank = 4;
+
+constexpr std::array<std::string_view, 3> kNames = {"mean", "first", "last"};
+
+Result<void> check_direction(const GgufFile& file, const Model& model) {
+  const std::string key = model.architecture + ".attention.causal";
+  const auto causal = file.boolean(key);
+  if (!causal) return std::unexpected(causal.error());
+  if (causal->value_or(true) || model.graph.sees_ahead()) return {};
+  return invalid_input(
+      "{} is false, but this architecture's tokens are known here to see only those before them",
+      key);
+}
 
 }  // namespace
 
 std::string_view pooling_name(Pooling pooling) {
-  return pooling == Pooling::kMean ? "mean" : "last";
+  return kNames[static_cast<size_t>(pooling)];
 }
 
-Result<Pooling> read_pooling(const GgufFile& file, std::string_view architecture) {
-  const std::string prefix(architecture);
-  const auto causal = file.boolean(prefix + ".attention.causal");
-  if (!causal) return std::unexpected(causal.error());
-  if (!causal->value_or(true)) {
-    return invalid_input(
-        "{}.attention.causal is false, but this server lets tokens see only those before them",
-        prefix);
+Result<Pooling> read_pooling(const GgufFile& file, const Model& model) {
+  if (auto checked = check_direction(file, model); !checked) {
+    return std::unexpected(checked.error());
   }
-  const std::string key = prefix + ".pooling_type";
+  const bool sees_all = model.graph.sees_ahead();
+  if (model.output == ModelOutput::kScores) return sees_all ? Pooling::kFirst : Pooling::kLast;
+  const std::string key = model.architecture + ".pooling_type";
   const auto type = file.integer(key);
   if (!type) return std::unexpected(type.error());
-  switch (type->value_or(kLast)) {
+  switch (type->value_or(sees_all ? kMean : kLast)) {
     case kMean:
       return Pooling::kMean;
     case kLast:
@@ -38,12 +47,14 @@ Result<Pooling> read_pooling(const GgufFile& file, std::string_view architecture
     case kNoPooling:
       return invalid_input("{} is 0 (none): the model's rows are not meant to be pooled", key);
     case kFirst:
+      if (sees_all) return Pooling::kFirst;
       return invalid_input("{} is 2 (the first token), which in this architecture sees no other",
                            key);
-    case kRank:
+    case kRankPooling:
       return invalid_input("{} is 4 (rank): the model ranks texts, it does not embed them", key);
     default:
-      return invalid_input("{} is {}; known are 1 (mean) and 3 (last)", key, **type);
+      return invalid_input("{} is {}; known are 1 (mean), 2 (the first token) and 3 (the last)",
+                           key, **type);
   }
 }
 

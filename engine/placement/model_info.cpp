@@ -56,8 +56,10 @@ std::string_view most_common_format(const GgufFile& file) {
   return traits(static_cast<Format>(most - bytes.begin())).name;
 }
 
-// The columns of what the output matrix multiplies.
-size_t hidden_columns(const Graph& graph) {
+// The columns of what the output matrix multiplies, or of what the model gives in its place.
+size_t hidden_columns(const Model& model) {
+  const Graph& graph = model.graph;
+  if (model.output != ModelOutput::kLogits) return graph.columns(graph.logits());
   const auto product = logits_product(graph);
   return product ? graph.columns(graph.nodes()[*product].inputs.front()) : 0;
 }
@@ -75,7 +77,7 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   info.file_bytes = file.size_bytes();
   info.vocabulary_size = static_cast<uint32_t>(model.vocabulary_size);
   info.trained_context_tokens = static_cast<uint32_t>(model.trained_context_tokens);
-  info.embedding_width = static_cast<uint32_t>(hidden_columns(model.graph));
+  info.embedding_width = static_cast<uint32_t>(hidden_columns(model));
   info.devices = layout.device_titles;
   info.instruction_set = layout.instruction_set;
   info.arithmetic = layout.arithmetic;
@@ -131,19 +133,34 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   return info;
 }
 
-Pooling describe_embeddings(const GgufFile& file, const Model& model, ModelInfo& info) {
-  if (!hidden_residual(model.graph)) {
+RowUse describe_uses(const GgufFile& file, const Model& model, ModelInfo& info) {
+  RowUse use{.output = model.output};
+  info.computes_whole_texts = model.graph.sees_ahead();
+  if (model.output != ModelOutput::kScores) {
+    info.ranking_refusal = "it has no head that ranks (tensors cls.weight, cls.output.weight)";
+  }
+  if (model.output != ModelOutput::kLogits) {
+    info.generation_refusal = model.output == ModelOutput::kScores
+                                  ? "it ranks texts (POST /v1/rerank)"
+                                  : "it embeds texts (POST /v1/embeddings)";
+  }
+  if (model.output == ModelOutput::kLogits && !hidden_residual(model.graph)) {
     info.embedding_refusal =
         "its last norm is no RMS norm with weights, and hidden states are given of these alone";
-    return Pooling::kLast;
+    return use;
   }
-  const auto read = read_pooling(file, model.architecture);
+  const auto read = read_pooling(file, model);
   if (!read) {
     info.embedding_refusal = read.error().message;
-    return Pooling::kLast;
+    return use;
   }
-  info.pooling = pooling_name(*read);
-  return *read;
+  use.pooling = *read;
+  if (model.output == ModelOutput::kScores) {
+    info.embedding_refusal = "it ranks texts (POST /v1/rerank)";
+  } else {
+    info.pooling = pooling_name(*read);
+  }
+  return use;
 }
 
 }  // namespace lockstep

@@ -15,7 +15,8 @@ namespace lockstep {
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
                          const ModelLayout& layout);
 
-// How embeddings are pooled; writes it into `info`, or why there are none (it is kLast then).
-Pooling describe_embeddings(const GgufFile& file, const Model& model, ModelInfo& info);
+// Finds out whether the model embeds, ranks and generates, and how embeddings are pooled; writes it
+// into `info`, with the reasons where it does not.
+RowUse describe_uses(const GgufFile& file, const Model& model, ModelInfo& info);
 
 }  // namespace lockstep

@@ -208,9 +208,11 @@ Result<RankChoice> choose_ranks(const Model& model, const Settings& settings,
 
 Result<RankChoice> lay_out_ranks(const Model& model, const Settings& settings,
                                  const Machine& machine, std::optional<size_t> kept_ranks) {
-  auto layout = Placer(model, settings, machine).place();
+  const auto fitting = fit_to_model(model, settings);
+  if (!fitting) return std::unexpected(fitting.error());
+  auto layout = Placer(model, *fitting, machine).place();
   if (!layout) return std::unexpected(layout.error());
-  auto choice = choose_ranks(model, settings, machine, std::move(*layout), kept_ranks);
+  auto choice = choose_ranks(model, *fitting, machine, std::move(*layout), kept_ranks);
   if (choice && !choice->reason.empty()) spdlog::info("ranks auto: {}", choice->reason);
   return choice;
 }

@@ -13,6 +13,8 @@ constexpr size_t kLeastLogitRows = 32;
 
 // Tokens of a pass where nothing was asked for.
 constexpr size_t kBatchTokens = 512;
+// Likewise at most, where a pass computes whole texts.
+constexpr size_t kWholeTextTokens = 8192;
 
 std::unexpected<Error> not_known(std::string_view what, const std::string& name,
                                  std::string_view known) {
@@ -99,6 +101,30 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   settings.reserved_cores = options.reserved_cores;
   settings.gpus = {.launch_overlap = options.gpu_launch_overlap,
                    .nccl_peer_access = options.nccl_peer_access};
+  return settings;
+}
+
+Result<Settings> fit_to_model(const Model& model, Settings settings) {
+  const size_t trained = model.trained_context_tokens;
+  if (!model.has_longer_contexts && settings.context_tokens > trained) {
+    return invalid_input(
+        "context is {}, but the model has positions for {} tokens: use --context {}",
+        settings.context_tokens, trained, trained);
+  }
+  if (!model.graph.sees_ahead()) return settings;
+  const size_t context = settings.context_or(trained);
+  if (!settings.batch_is_given) {
+    settings.batch_tokens = std::max(settings.batch_tokens, std::min(context, kWholeTextTokens));
+    settings.batch_is_given = true;
+  }
+  if (settings.context_tokens > settings.batch_tokens) {
+    return invalid_input(
+        "context is {}, but this model computes a whole text in one pass, which has {} tokens: use "
+        "--batch-tokens {}",
+        settings.context_tokens, settings.batch_tokens, settings.context_tokens);
+  }
+  settings.context_tokens = std::min(context, settings.batch_tokens);
+  settings.logit_rows = settings.batch_tokens;
   return settings;
 }
 

@@ -16,6 +16,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/profile.h"
 #include "engine/machine/device_choice.h"
+#include "engine/model/model.h"
 #include "engine/placement/machine.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 
@@ -59,6 +60,11 @@ struct Settings {
 // another, and as choose_devices() does for devices that are not there.
 Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
                        const Machine& machine);
+
+// The same for this model. One whose tokens see those behind them computes a whole text in one
+// pass, and a row of every token: a text is no longer than a pass. Fails with kInvalidInput for a
+// context that the model or its passes have not.
+Result<Settings> fit_to_model(const Model& model, Settings settings);
 
 // The settings that ask for one rank: all processors, and memory on the first
 // node.

@@ -31,6 +31,7 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
              {.page_tokens = limits.page_tokens,
               .pass_tokens = limits.batch_tokens,
               .share_generated = limits.share_generated,
+              .shares_none = limits.whole_sequences,
               .secret = limits.cache_secret}),
       prompts_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
@@ -213,6 +214,10 @@ void Scheduler::plan_chunks() {
     left.units -= std::min(left.units, attention_units(sequence->computed, 1));
   }
   const PromptAllowance& most = prompts_most_;
+  if (limits_.whole_sequences) {
+    left.work = std::numeric_limits<double>::infinity();
+    return plan_prompts(left);
+  }
   left.tokens = std::min(left.tokens, has_streams ? most.beside_streams : most.alone);
   left.work = has_streams ? most.work_beside_streams : most.work_alone;
   plan_prompts(left);
@@ -288,6 +293,10 @@ size_t Scheduler::attention_units(size_t begin, size_t count) const {
 size_t Scheduler::fitting_tokens(const Sequence& sequence, const Budget& left,
                                  bool is_first) const {
   const size_t rows_left = left.rows;
+  if (limits_.whole_sequences) {
+    const size_t all = sequence.tokens.size();
+    return all <= left.tokens && all - logits_begin(sequence, all) <= rows_left ? all : 0;
+  }
   size_t count = std::min(sequence.stretch_end() - sequence.computed, left.tokens);
   if (sequence.computed < sequence.prompt) {
     const size_t least = is_first ? std::min(count, kPromptChunkLeast) : 0;
@@ -327,7 +336,8 @@ void Scheduler::take_pages() {
       if (!pages_.extend(sequence, schedule_.cleared_pages) && !reclaim_page(position)) break;
     }
     const size_t capacity = sequence.page_count() * limits_.page_tokens - sequence.computed;
-    sequence.planned = std::min(sequence.planned, capacity);
+    const bool waits = limits_.whole_sequences && capacity < sequence.planned;
+    sequence.planned = waits ? 0 : std::min(sequence.planned, capacity);
   }
 }
 

@@ -63,6 +63,9 @@ struct SchedulerLimits {
   size_t unit_keys = 64;
   size_t token_units_max = std::numeric_limits<size_t>::max();
   bool share_generated = true;  // as in SequencePages::Rules
+  // Tokens see those behind them: a sequence is computed as a whole, in one pass, and what is
+  // computed of it is no other's. None generates, or has more tokens than a pass.
+  bool whole_sequences = false;
   double patience_seconds = 60;
   HashSecret cache_secret = {};
 };

@@ -15,6 +15,7 @@ bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
 }
 
 bool SequencePages::may_publish(const Sequence& sequence, size_t page) const {
+  if (rules_.shares_none) return false;
   const size_t end = (page + 1) * rules_.page_tokens;
   return end <= (rules_.share_generated ? sequence.tokens.size() : sequence.prompt);
 }

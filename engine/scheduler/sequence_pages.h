@@ -21,6 +21,7 @@ class SequencePages {
     // Whether a token's keys and values are the same, prompted or generated; if not, only pages of
     // prompted tokens are shared.
     bool share_generated = true;
+    bool shares_none = false;
     HashSecret secret = {};
   };
 

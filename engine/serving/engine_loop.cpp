@@ -20,7 +20,7 @@ double seconds_since(Generation::Clock::time_point start) {
 
 EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        const WaitingLimits& waiting, const Tokenizer& tokenizer,
-                       size_t vocabulary_size, Pooling pooling, EngineCounters& counters,
+                       size_t vocabulary_size, RowUse use, EngineCounters& counters,
                        PassHooks hooks)
     : executor_(executor),
       scheduler_(limits),
@@ -28,7 +28,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       waiting_(waiting),
       tokenizer_(tokenizer),
       vocabulary_size_(vocabulary_size),
-      pooling_(pooling),
+      use_(use),
       counters_(counters),
       unusable_streak_(counters.unusable_submissions),
       hooks_(std::move(hooks)),
@@ -71,7 +71,8 @@ std::unique_ptr<Generation> EngineLoop::make_generation(Request request) {
     if (forward) forward(std::move(output));
   };
   auto made = std::make_unique<Generation>(id, std::move(request), tokenizer_, vocabulary_size_);
-  if (made->request().embedding) made->pooled.emplace(pooling_, made->prompt_count());
+  const bool is_pooled = made->request().embedding || made->request().ranking;
+  if (is_pooled) made->pooled.emplace(use_.pooling, made->prompt_count());
   return made;
 }
 
@@ -190,9 +191,11 @@ void EngineLoop::accept(Inbox& inbox) {
 }
 
 Wanted EngineLoop::wanted_of(const Generation& generation) const {
-  if (generation.pooled) {
-    return pooling_ == Pooling::kMean ? Wanted::kAllHidden : Wanted::kLastHidden;
+  const bool is_of_last = use_.pooling == Pooling::kLast;
+  if (generation.pooled && use_.output == ModelOutput::kLogits) {
+    return is_of_last ? Wanted::kLastHidden : Wanted::kAllHidden;
   }
+  if (generation.pooled) return is_of_last ? Wanted::kLastLogits : Wanted::kAllLogits;
   return generation.wants_prompt_logits() ? Wanted::kAllLogits : Wanted::kLastLogits;
 }
 
@@ -362,14 +365,15 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       counters_.queue_seconds.observe(*generation.queue_seconds);
     }
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
-      if (index >= chunk.logits_begin) {
+      if (wants_logits(generation, chunk, index)) {
         batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
         const bool last = chunk.sample && index + 1 == chunk.begin + chunk.count;
         if (draws) batch_.draws.push_back(last ? generation.draw_request() : LogitDrawRequest());
       }
       batch_.tokens.push_back({.token = generation.tokens()[index],
                                .position = static_cast<uint32_t>(index),
-                               .sequence = slot});
+                               .sequence = slot,
+                               .segment = index < generation.request().second_text ? 0U : 1U});
     }
     if (chunk.generated) batch_.generated_tokens = batch_.tokens.size();
   }
@@ -386,9 +390,13 @@ void EngineLoop::postprocess(const Schedule& schedule) {
     const size_t first_token = token;
     const size_t first_row = row;
     token += chunk.count;
-    row += chunk.begin + chunk.count - chunk.logits_begin;
+    for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
+      row += wants_logits(generation, chunk, index) ? 1 : 0;
+    }
     try {
-      if (generation.pooled) {
+      if (generation.pooled && use_.output != ModelOutput::kLogits) {
+        use_states(generation, chunk, first_row);
+      } else if (generation.pooled) {
         use_hidden_rows(generation, chunk, first_token);
       } else {
         use_logits(generation, chunk, first_row);
@@ -416,20 +424,6 @@ void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t r
     // The chunk's last token: the generation may be gone after this.
     if (chunk.sample && index + 1 == end) advance(generation, logits);
   }
-}
-
-void EngineLoop::use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token) {
-  PooledRows& pooled = *generation.pooled;
-  for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
-    if (!pooled.wants(index)) continue;
-    if (!executor_.read_hidden_row(first_token + index - chunk.begin, hidden_row_)) return;
-    if (!all_finite(hidden_row_)) return discard(generation);
-    pooled.add(hidden_row_);
-  }
-  if (!chunk.sample) return;
-  if (!generation.finish_embedding()) return discard(generation);
-  unusable_streak_.note_end(generation.finished());
-  retire(generation);
 }
 
 // Nothing that it has computed is of use.

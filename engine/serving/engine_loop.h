@@ -39,7 +39,7 @@ class EngineLoop {
  public:
   // All references must outlive this. Starts the thread.
   EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
-             const Tokenizer& tokenizer, size_t vocabulary_size, Pooling pooling,
+             const Tokenizer& tokenizer, size_t vocabulary_size, RowUse use,
              EngineCounters& counters, PassHooks hooks);
   // Cancels what is left and joins the thread.
   ~EngineLoop();
@@ -125,6 +125,10 @@ class EngineLoop {
   void fill_batch(const Schedule& schedule);
   void postprocess(const Schedule& schedule);
   void use_logits(Generation& generation, const Chunk& chunk, size_t row);
+  // Whether a row of the pass's logits is wanted of a chunk's token.
+  bool wants_logits(const Generation& generation, const Chunk& chunk, size_t index) const;
+  void use_states(Generation& generation, const Chunk& chunk, size_t row);
+  void finish_pooled(Generation& generation, const Chunk& chunk);
   void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
   void advance(Generation& generation, LogitRow& logits);
   void discard(Generation& generation);
@@ -141,7 +145,7 @@ class EngineLoop {
   const WaitingLimits& waiting_;
   const Tokenizer& tokenizer_;
   const size_t vocabulary_size_;
-  const Pooling pooling_;  // of embeddings
+  const RowUse use_;
   EngineCounters& counters_;
   UnusableStreak unusable_streak_;
   const PassHooks hooks_;

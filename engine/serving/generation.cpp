@@ -29,7 +29,7 @@ Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer
 }
 
 size_t Generation::most_computed_tokens() const {
-  if (request_.embedding) return prompt_count_;
+  if (request_.embedding || request_.ranking) return prompt_count_;
   return prompt_count_ + std::max<size_t>(request_.max_tokens, 1) - 1;
 }
 
@@ -156,7 +156,7 @@ LogitCandidates Generation::masked(const LogitCandidates& candidates, const Toke
 // Log-probabilities need the whole row, and who has it needs no draw.
 LogitDrawRequest Generation::draw_request() const {
   const bool bans = generated_count() < request_.min_tokens;
-  if (request_.embedding || request_.max_tokens == 0 || request_.logprobs || matcher_ || bans) {
+  if (pooled || request_.max_tokens == 0 || request_.logprobs || matcher_ || bans) {
     return {};
   }
   return sampler_.draw_request();
@@ -211,7 +211,12 @@ std::string Generation::no_token_left() const {
       generated, early);
 }
 
-bool Generation::finish_embedding() {
+bool Generation::finish_pooled() {
+  if (request_.ranking) {
+    scores_ = pooled->sums();
+    finish(FinishReason::kStop);
+    return true;
+  }
   auto embedding = pooled->normalized();
   if (!embedding) return false;
   embedding_ = std::move(*embedding);
@@ -269,6 +274,7 @@ void Generation::end(FinishReason reason, std::string error, bool at_stop_string
   output.stop = stop_;
   output.error = std::move(error);
   output.embedding = std::move(embedding_);
+  output.scores = std::move(scores_);
   send(std::move(output));
   request_.on_output = nullptr;
 }

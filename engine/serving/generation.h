@@ -47,8 +47,9 @@ class Generation {
   // that. Fails, and nothing has happened, where the logits cannot be read.
   Result<bool> advance(LogitRow& logits, const std::function<void()>& sampled);
 
-  // Ends a request for an embedding with it, all rows being pooled; false if they make none.
-  bool finish_embedding();
+  // Ends a request for an embedding or for scores with them, all rows being pooled; false if they
+  // make none.
+  bool finish_pooled();
 
   // How it has ended; none: it goes on.
   std::optional<FinishReason> finished() const { return finished_; }
@@ -62,7 +63,7 @@ class Generation {
   Clock::time_point submitted_at = Clock::now();
   std::optional<Clock::time_point> last_token_at;
   SequenceId sequence = 0;
-  std::optional<PooledRows> pooled;     // of a request for an embedding
+  std::optional<PooledRows> pooled;     // of a request for an embedding or for scores
   RequestId submission = 0;             // the first id of those that were submitted with it
   size_t places = 1;                    // that it takes of those for requests that run or wait
   size_t cached_tokens = 0;             // of the prompt, found in the prefix cache
@@ -111,6 +112,7 @@ class Generation {
   std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent
   std::deque<PendingToken> pending_;
   std::vector<float> embedding_;
+  std::vector<float> scores_;
   std::string stop_;           // the stop string that was found
   std::string released_;       // text for the next Output
   size_t streamed_bytes_ = 0;  // that the stream has completed

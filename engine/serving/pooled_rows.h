@@ -1,4 +1,4 @@
-// An embedding in the making: the hidden rows of a text, added up in order as passes give them.
+// An embedding or a rank in the making: the rows of a text, added up in order as passes give them.
 #pragma once
 
 #include <cmath>
@@ -15,21 +15,29 @@ class PooledRows {
  public:
   PooledRows(Pooling pooling, size_t token_count);
 
+  // Whether the row of token `index` is one of those that are pooled.
+  bool uses(size_t index) const { return index >= first_ && index < end_; }
   // Whether the row of token `index` is still to be added. Rows come in order; those of tokens that
   // are computed again have been added before.
-  bool wants(size_t index) const { return index == next_; }
+  bool wants(size_t index) const { return index == next_ && uses(index); }
   void add(std::span<const float> row);
 
   // Scaled to length 1; nothing if the rows hold what is no finite number, or nothing but zeros.
   std::optional<std::vector<float>> normalized() const;
+  // As they are.
+  std::vector<float> sums() const { return {sums_.begin(), sums_.end()}; }
 
  private:
+  size_t first_;  // the tokens whose rows are pooled
+  size_t end_;
   size_t next_;  // token whose row is added next
   std::vector<double> sums_;
 };
 
 inline PooledRows::PooledRows(Pooling pooling, size_t token_count)
-    : next_(pooling == Pooling::kLast ? token_count - 1 : 0) {}
+    : first_(pooling == Pooling::kLast ? token_count - 1 : 0),
+      end_(pooling == Pooling::kFirst ? 1 : token_count),
+      next_(first_) {}
 
 inline void PooledRows::add(std::span<const float> row) {
   sums_.resize(row.size());

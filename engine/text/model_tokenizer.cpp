@@ -99,6 +99,7 @@ Result<TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.remove_extra_whitespaces = reader.boolean("remove_extra_whitespaces");
   data.separator = reader.token("seperator_token_id");  // as the file format spells it
   data.classifier = reader.token("cls_token_id");
+  data.add_separator = reader.boolean("add_sep_token");
   data.lowercase = reader.boolean("normalizer.lowercase");
   data.strip_accents = reader.boolean("normalizer.strip_accents");
   data.character_map = reader.bytes("precompiled_charsmap");

@@ -57,6 +57,7 @@ void Tokenizer::adopt(TokenizerData data, bool adds_bos_by_default) {
   eos_ = data_.eos;
   adds_bos_ = bos_ && data_.add_bos.value_or(adds_bos_by_default);
   adds_eos_ = eos_ && data_.add_eos.value_or(false);
+  adds_separator_ = data_.separator && data_.add_separator.value_or(false);
   find_end_tokens();
 }
 
@@ -133,6 +134,21 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   }
   if (options.add_special && adds_eos_) tokens.push_back(*eos_);
   return tokens;
+}
+
+size_t Tokenizer::encode_pair(std::string_view first, std::string_view second, size_t tokens_max,
+                              std::vector<TokenId>& tokens) const {
+  const auto add = [&](std::string_view text) {
+    const auto encoded = encode(text, {.add_special = false, .tokens_max = tokens_max});
+    tokens.insert(tokens.end(), encoded.begin(), encoded.end());
+    if (adds_eos_) tokens.push_back(*eos_);
+  };
+  if (adds_bos_) tokens.push_back(*bos_);
+  add(first);
+  if (adds_separator_) tokens.push_back(*data_.separator);
+  const size_t begin = tokens.size();
+  add(second);
+  return begin;
 }
 
 void Tokenizer::encode_slice(std::string_view text, bool first, size_t tokens_max,

@@ -43,6 +43,13 @@ class Tokenizer {
   // Takes time that grows no faster than n log n with the text's length.
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const;
 
+  // Appends two texts that are one sequence: the beginning token, the first text, the end token,
+  // the second one and the end token, where the model has these; between the texts of some models
+  // there is a separator as well. Control tokens are not parsed. Returns where the second text
+  // begins.
+  size_t encode_pair(std::string_view first, std::string_view second, size_t tokens_max,
+                     std::vector<TokenId>& tokens) const;
+
   // No text of so many bytes comes to fewer tokens; 0 where nothing can be said: a vocabulary that
   // leaves bytes out.
   size_t least_tokens(size_t text_bytes) const;
@@ -116,6 +123,7 @@ class Tokenizer {
   std::optional<TokenId> bos_, eos_;
   bool adds_bos_ = false;
   bool adds_eos_ = false;
+  bool adds_separator_ = false;  // between two texts
 
  private:
   void find_end_tokens();

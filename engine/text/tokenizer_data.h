@@ -32,7 +32,7 @@ struct TokenizerData {
   std::vector<int64_t> types;       // one TokenType per token, or empty
   std::vector<std::string> merges;  // "left right", by rank
   std::optional<TokenId> bos, eos, eot, eom, unknown, padding, separator, classifier;
-  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_whitespaces;
   std::optional<bool> lowercase, strip_accents;  // of "bert"
   std::vector<uint8_t> character_map;            // of "t5": CharacterMap's bytes, or empty
 };

@@ -33,7 +33,8 @@ Result<std::unique_ptr<Tokenizer>> WordPieceTokenizer::make(TokenizerData data) 
   if (!data.separator) data.separator = find_text(data, "[SEP]");
   // Texts end with the separator, whatever else the file calls its end.
   if (data.separator) data.eos = data.separator;
-  data.add_eos = data.add_eos.value_or(true);
+  data.add_eos = true;
+  data.add_separator = false;  // it is the end token
   return std::unique_ptr<Tokenizer>(new WordPieceTokenizer(std::move(data)));
 }
 

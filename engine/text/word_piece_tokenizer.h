@@ -31,7 +31,8 @@ class WordPieceTokenizer final : public Tokenizer {
   // Appends a word's tokens, or the unknown token.
   void encode_word(const WordPieceText::Word& word, std::vector<TokenId>& tokens) const;
 
-  WordPieceRules rules_;  // as the file says, or those of models without case
+  // As the file says; without its keys those of models without case.
+  WordPieceRules rules_;
 
   PrefixIndex starts_;         // tokens that begin a word, without the mark
   PrefixIndex continuations_;  // those that go on in one

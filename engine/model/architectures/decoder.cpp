@@ -14,6 +14,7 @@
 #include "engine/model/architectures/decoder_shape.h"
 #include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/latent_attention.h"
+#include "engine/model/architectures/ranking_head.h"
 #include "engine/model/architectures/rope.h"
 
 namespace lockstep {
@@ -36,6 +37,8 @@ class DecoderBuilder {
   // Each token's embeddings for all layers, of which x is the usual one.
   void embed_by_layer(ValueId x, size_t vocabulary);
   ValueId add_layer(ValueId x, size_t layer);
+  // `table`: the embeddings', where the file has no other for the output.
+  ValueId add_logits(ValueId x, WeightId table, size_t vocabulary);
 
  private:
   bool has_rotary(size_t layer) const;
@@ -137,6 +140,11 @@ AttentionTraits DecoderBuilder::attention_traits(const std::string& block, size_
                                .sinks = sinks};
   const bool is_section = traits_.window.kind == WindowKind::kSection;
   if (sizes.has_window) (is_section ? attention.section : attention.window) = shape_.window;
+  if (traits_.is_encoder && attention.window == 0) attention.ahead = kAllAhead;
+  if (traits_.is_encoder && attention.window != 0) {
+    attention.ahead = attention.window / 2;
+    attention.window = attention.ahead + 1;
+  }
   return attention;
 }
 
@@ -332,6 +340,16 @@ ValueId DecoderBuilder::add_layer(ValueId x, size_t layer) {
   return scale(x, tensors_.number(block + "layer_output_scale.weight").value_or(1));
 }
 
+ValueId DecoderBuilder::add_logits(ValueId x, WeightId table, size_t vocabulary) {
+  const bool has_output = tensors_.has("output.weight");
+  const WeightId output =
+      has_output ? tensors_.matrix("output.weight", vocabulary, shape_.sizes.columns) : table;
+  const WeightId bias = tensors_.vector("output.bias", vocabulary, Presence::kOptional);
+  if (tensors_.failed()) return x;
+  const ValueId logits = scale(graph_.matmul(x, output, bias), shape_.logit_factor);
+  return shape_.logit_cap != 0 ? graph_.soft_cap(logits, shape_.logit_cap) : logits;
+}
+
 Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits& traits,
                                   const std::string& architecture, DecoderShape& shape,
                                   Graph& graph) {
@@ -373,6 +391,21 @@ Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits
   return tables;
 }
 
+// The end of a model that does not generate: scores of a head, or states, which some models' last
+// products (dense_2, dense_3) change before they are pooled. They are linear, so that a mean of
+// what they make is what they make of the mean.
+ValueId add_end(const GgufFile& file, ModelTensors& tensors, Graph& graph, ModelOutput output,
+                ValueId x) {
+  if (output == ModelOutput::kScores) return add_ranking_head(file, tensors, graph, x);
+  for (const char* name : {"dense_2", "dense_3"}) {
+    const GgufTensor* tensor = file.find_tensor(std::string(name) + ".weight");
+    if (tensor == nullptr || tensors.failed()) continue;
+    const Product product = tensors.product("", {name, tensor->rows()}, graph.columns(x));
+    if (!tensors.failed()) x = graph.matmul(x, product.weight, product.bias);
+  }
+  return x;
+}
+
 }  // namespace
 
 Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& traits) {
@@ -390,8 +423,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
       return invalid_input(
           "a context of {} tokens was asked for, but from {} on ({}.attention.indexer.top_k) this "
           "model's attention leaves out keys that its indexer chooses, which is not known here: "
-          "ask "
-          "for {} or less",
+          "ask for {} or less",
           source.context_tokens, most, model.architecture, most);
     }
     model.trained_context_tokens = std::min(shape->context, most);
@@ -412,16 +444,18 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
     x = builder.add_layer(x, layer);
   }
   x = builder.norm("output_norm", graph.select_rows(x));
-  const bool has_output = tensors.has("output.weight");
-  const WeightId output =
-      has_output ? tensors.matrix("output.weight", model.vocabulary_size, columns) : table;
-  const WeightId bias = tensors.vector("output.bias", model.vocabulary_size, Presence::kOptional);
+  const auto end = read_output(file, model.architecture,
+                               traits.is_encoder ? ModelOutput::kStates : ModelOutput::kLogits);
+  if (!end) return std::unexpected(end.error());
+  model.output = *end;
+  if (model.output == ModelOutput::kLogits) {
+    graph.set_logits(builder.add_logits(x, table, model.vocabulary_size));
+  } else {
+    graph.set_logits(add_end(file, tensors, graph, model.output, x));
+  }
   if (auto result = tensors.result(); !result) return std::unexpected(result.error());
   model.scale_tensors = tensors.scale_tensors();
   model.unused_tensors = tensors.unused_tensors();
-  ValueId logits = builder.scale(graph.matmul(x, output, bias), shape->logit_factor);
-  if (shape->logit_cap != 0) logits = graph.soft_cap(logits, shape->logit_cap);
-  graph.set_logits(logits);
   return model;
 }
 

@@ -149,6 +149,8 @@ struct DecoderTraits {
   bool has_latent_attention = false;  // of all layers
   // The keys attention.indexer.* choose which keys a token sees: of so many as top_k at most all.
   bool has_indexer = false;
+  // Tokens see those behind them, too, in windowed layers half of a window; the model embeds.
+  bool is_encoder = false;
 };
 
 }  // namespace lockstep

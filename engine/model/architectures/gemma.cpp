@@ -1,8 +1,9 @@
 // Gemma: embeddings times the root of their columns; gates by GELU. Gemma 2 has norms behind
 // attention and feed-forward, caps of scores and logits, and a window in every second layer; Gemma
-// 3 norms of heads, and a window and positions of its own in five of six layers; Gemma 4 heads of
-// another size there, norms of values too, and, by model, embeddings for each layer, layers that
-// read earlier ones' keys and values, and experts beside a dense feed-forward.
+// 3 norms of heads, and a window and positions of its own in five of six layers, and EmbeddingGemma
+// is one of these whose tokens see those behind them, too; Gemma 4 heads of another size there,
+// norms of values too, and, by model, embeddings for each layer, layers that read earlier ones'
+// keys and values, and experts beside a dense feed-forward.
 #include <cmath>
 
 #include "engine/model/architectures/decoder.h"
@@ -49,6 +50,16 @@ Result<Model> build_gemma2(const ModelSource& source) {
                                 .has_caps = true,
                                 .embedding_factor = root_of_columns,
                                 .activation = ActivationFunction::kGeluTanh});
+}
+
+Result<Model> build_gemma_embedding(const ModelSource& source) {
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .norms = kNorms,
+                                .head_norms = {.presence = Presence::kRequired},
+                                .window = {.period = 6, .rope_base = 10000, .is_scaled = false},
+                                .embedding_factor = root_of_columns,
+                                .activation = ActivationFunction::kGeluTanh,
+                                .is_encoder = true});
 }
 
 Result<Model> build_gemma3(const ModelSource& source) {

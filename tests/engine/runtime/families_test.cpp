@@ -89,6 +89,10 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_on_every_instruc
 TEST(Families, have_a_fixture_for_every_architecture) {
   std::set<std::string> proven = {"qwen3"};  // tests/fixtures/logits
   for (const auto& model : read_models()) proven.insert(model.at("architecture"));
+  std::ifstream encoders(source_dir() + "/tests/fixtures/encoders/index.json");
+  for (const auto& model : nlohmann::json::parse(encoders).at("models")) {
+    proven.insert(model.at("architecture"));
+  }
   for (const Architecture& architecture : all_architectures()) {
     EXPECT_TRUE(proven.contains(std::string(architecture.name))) << architecture.name;
   }

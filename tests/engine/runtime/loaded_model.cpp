@@ -119,9 +119,11 @@ Batch LoadedModel::batch_of(std::span<const Piece> pieces) const {
     }
     for (const TokenId token : piece.tokens) {
       batch.logit_tokens.push_back(static_cast<uint32_t>(batch.tokens.size()));
+      const size_t position = piece.sequence.length++;
       batch.tokens.push_back({.token = token,
-                              .position = static_cast<uint32_t>(piece.sequence.length++),
-                              .sequence = slot});
+                              .position = static_cast<uint32_t>(position),
+                              .sequence = slot,
+                              .segment = position < piece.sequence.second_text ? 0U : 1U});
     }
   }
   return batch;

@@ -1,6 +1,7 @@
 // A model file as the engine would hold it, without scheduler and text: tokens in, logits out.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
@@ -50,6 +51,7 @@ class LoadedModel {
     std::vector<uint32_t> pages;                // that it has taken
     std::vector<std::vector<uint32_t>> tables;  // by group
     size_t length = 0;
+    size_t second_text = SIZE_MAX;  // the token from which on it is a second text
   };
   Sequence new_sequence(size_t tokens);
 

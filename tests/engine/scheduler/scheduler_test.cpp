@@ -114,6 +114,54 @@ TEST(Scheduler, hidden_rows_take_no_rows_of_logits_and_all_of_them_take_no_prefi
   EXPECT_EQ(passes.scheduler.counters().prefix_query_tokens, 20U);
 }
 
+TEST(Scheduler, whole_sequences_are_never_cut_and_share_no_pages) {
+  SchedulerLimits limits = small_limits();
+  limits.page_count = 12;
+  limits.logit_rows = limits.batch_tokens;
+  limits.whole_sequences = true;
+  Passes passes(limits);
+  passes.scheduler.limit_prompt_tokens({.alone = 1, .beside_streams = 1, .work_alone = 1});
+  NewSequence all;
+  all.wanted = Wanted::kAllLogits;
+  const SequenceId first = passes.add(13, 13, all, 5);
+  const SequenceId second = passes.add(9, 9, all, 5);  // no place beside the first
+  const SequenceId third = passes.add(3, 3, all, 5);
+  for (const SequenceId id : {first, second, third}) passes.most[id] = 1;
+  const auto together = passes.pass();
+  EXPECT_EQ(together.at(first).count, 13U);
+  EXPECT_EQ(together.at(first).logits_begin, 0U);
+  EXPECT_TRUE(together.at(first).sample);
+  EXPECT_FALSE(together.contains(second));
+  EXPECT_EQ(together.at(third).count, 3U);
+  // No page of those that begin alike is found.
+  const Chunk next = passes.pass().at(second);
+  EXPECT_EQ(next.begin, 0U);
+  EXPECT_EQ(next.count, 9U);
+  EXPECT_EQ(passes.scheduler.counters().prefix_hit_tokens, 0U);
+  EXPECT_TRUE(passes.scheduler.idle());
+}
+
+TEST(Scheduler, a_whole_sequence_waits_for_all_of_its_pages) {
+  SchedulerLimits limits = small_limits();
+  limits.page_count = 5;  // of 4 tokens
+  limits.logit_rows = limits.batch_tokens = 32;
+  limits.whole_sequences = true;
+  Passes passes(limits);
+  std::vector<SequenceId> ids;
+  for (const size_t length : {11U, 10U, 19U, 4U}) ids.push_back(passes.add(length, length));
+  for (const SequenceId id : ids) passes.most[id] = 1;
+  size_t computed = 0;
+  for (int pass = 0; pass < 8 && !passes.scheduler.idle(); ++pass) {
+    for (const auto& [id, chunk] : passes.pass()) {
+      EXPECT_EQ(chunk.begin, 0U);
+      EXPECT_TRUE(chunk.sample);
+      computed += chunk.count;
+    }
+  }
+  EXPECT_TRUE(passes.scheduler.idle());
+  EXPECT_EQ(computed, 44U);
+}
+
 TEST(Scheduler, without_pages_the_worst_and_latest_gives_way_and_keeps_its_tokens) {
   SchedulerLimits limits = small_limits();
   limits.page_count = 6;
