@@ -66,6 +66,8 @@ constexpr Row kRows[] = {
     {"POST", "/v1/completions", post_completions, Use::kGenerate},
     {"POST", "/v1/chat/completions", post_chat_completions, Use::kGenerate},
     {"POST", "/v1/embeddings", post_embeddings, Use::kGenerate},
+    {"POST", "/v1/rerank", post_rerank, Use::kGenerate},
+    {"POST", "/rerank", post_rerank, Use::kGenerate},
     {"POST", "/v1/responses", post_responses, Use::kGenerate},
     {"POST", "/v1/messages", post_messages, Use::kGenerate},
     {"POST", "/v1/messages/count_tokens", post_count_tokens, Use::kPrepare},

@@ -196,6 +196,13 @@ std::optional<uint32_t> fitting_max_tokens(const GenerationParameters& parameter
   return std::min(left, default_max_tokens);
 }
 
+// How a context can be had that is longer, where it is no longer than a pass.
+std::string_view longer_context(const RequestLimits& limits) {
+  return limits.whole_texts ? " This model computes a whole text in one pass: its server's options "
+                              "--batch-tokens and --context say of how many tokens."
+                            : "";
+}
+
 }  // namespace
 
 std::optional<ApiError> check_choices(uint64_t prompts, uint64_t choices,
@@ -212,8 +219,9 @@ ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t
   ApiError error = bad_parameter(
       parameter,
       fmt::format("This model's maximum context length is {} tokens, but {} were requested ({} in "
-                  "the prompt, {} to generate). Shorten one of them.",
-                  limits.context_tokens, prompt + generated, prompt, generated));
+                  "the prompt, {} to generate). Shorten one of them.{}",
+                  limits.context_tokens, prompt + generated, prompt, generated,
+                  longer_context(limits)));
   error.code = "context_length_exceeded";
   return error;
 }
@@ -224,8 +232,8 @@ ApiResult<std::vector<TokenId>> encode_fitting(const Tokenizer& tokenizer, std::
   const auto refuse = [&](size_t least) {
     ApiError error = bad_parameter(
         parameter, fmt::format("This model's maximum context length is {} tokens, but the prompt "
-                               "has at least {}. Shorten it.",
-                               limits.context_tokens, least));
+                               "has at least {}. Shorten it.{}",
+                               limits.context_tokens, least, longer_context(limits)));
     error.code = "context_length_exceeded";
     return std::unexpected(std::move(error));
   };

@@ -14,6 +14,7 @@ void append_output(Output& whole, Output&& next) {
   whole.stop = std::move(next.stop);
   whole.error = std::move(next.error);
   whole.embedding = std::move(next.embedding);
+  whole.scores = std::move(next.scores);
   whole.prompt_tokens = next.prompt_tokens;
   whole.cached_tokens = next.cached_tokens;
   whole.generated_tokens = next.generated_tokens;

@@ -70,7 +70,8 @@ class OutputQueue {
 
  private:
   static size_t bytes_of(const Output& output) {
-    size_t bytes = sizeof(Event) + output.text.size() + output.embedding.size() * sizeof(float);
+    size_t bytes = sizeof(Event) + output.text.size() + output.embedding.size() * sizeof(float) +
+                   output.scores.size() * sizeof(float);
     for (const auto* tokens : {&output.prompt, &output.tokens}) {
       for (const OutputToken& token : *tokens) {
         bytes += sizeof(token) + token.bytes.size() + token.top.size() * sizeof(TokenLogprob);

@@ -42,6 +42,7 @@ RequestLimits request_limits(const ModelInfo& model, const EngineOptions& option
   RequestLimits limits;
   limits.vocabulary_size = model.vocabulary_size;
   limits.context_tokens = model.context_tokens;
+  limits.whole_texts = model.computes_whole_texts;
   limits.requests_max = options.waiting_requests + options.sequence_count;
   limits.prompt_tokens_max = options.waiting_prompt_tokens + contexts * model.context_tokens;
   return limits;

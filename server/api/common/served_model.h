@@ -40,6 +40,7 @@ struct RequestLimits {
   // choice of one prompt may always fill the context.
   uint64_t answer_bytes_max = 256 << 20;
   double request_seconds = 0;  // after which a request ends; 0: never
+  bool whole_texts = false;    // ModelInfo::computes_whole_texts
 };
 
 // Those that follow from the model and from what its engine lets wait; the others are the defaults.
