@@ -10,8 +10,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
   std::string result;
   size_t position = 0;

@@ -22,6 +22,9 @@ enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
   kByte = 6,
 };
 
+// The character that stands for a space in the tokens of several tokenizers: U+2581.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
 // The tokenizer of a GGUF file, under the keys tokenizer.ggml.*. Untrusted: see
 // check_tokenizer_data().
 struct TokenizerData {

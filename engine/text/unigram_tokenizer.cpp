@@ -11,7 +11,6 @@ namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";    // U+2581
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 constexpr size_t kCharactersPerPause = 32;                 // some microseconds
 // An unknown character's score lies so far below the least of all tokens'.

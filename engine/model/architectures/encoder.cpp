@@ -72,7 +72,7 @@ ValueId EncoderBuilder::norm_if_there(const std::string& name, ValueId x) {
 
 ValueId EncoderBuilder::embed(size_t vocabulary, size_t segments) {
   const auto look_up = [&](const std::string& name, size_t rows, EmbedIndex index) {
-    const WeightId table = tensors_.table(name, rows, shape_.columns);
+    const WeightId table = tensors_.matrix_alone(name, rows, shape_.columns);
     return tensors_.failed() ? ValueId{0} : graph_.embed(table, index);
   };
   ValueId x = look_up("token_embd.weight", vocabulary, EmbedIndex::kToken);
