@@ -12,6 +12,8 @@ namespace {
 constexpr uint32_t kValueSign = 1U << 31U;
 constexpr uint32_t kHasValue = 1U << 8U;
 constexpr uint32_t kFarChildren = 1U << 9U;
+// Longer strings are not replaced. A file's table may have circles.
+constexpr size_t kReplacedBytesMax = 256;
 
 uint32_t label_of(uint32_t unit) {
   return unit & (kValueSign | 0xFFU);
@@ -47,6 +49,7 @@ std::optional<CharacterMap::Replacement> CharacterMap::find(std::string_view tex
   std::optional<Replacement> longest;
   if (units_.empty()) return longest;
   uint32_t place = offset_of(units_[0]);
+  text = text.substr(0, kReplacedBytesMax);
   for (size_t index = 0; index < text.size(); ++index) {
     const auto byte = static_cast<uint8_t>(text[index]);
     place ^= byte;

@@ -17,6 +17,9 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kDocumentsMax = 2048;
+// Texts that a model ranks have far fewer bytes for a token; but a query of any length may come to
+// few tokens, and it is encoded with each document.
+constexpr uint64_t kTokenBytesMax = 64;
 
 std::string document_name(size_t index) {
   return fmt::format("documents[{}]", index);
@@ -68,8 +71,18 @@ ApiResult<std::vector<Request>> make_rerank_requests(const ServedModel& model,
                                                      const RequestLimits& limits,
                                                      const RerankRequest& asked) {
   std::vector<Request> requests;
+  const uint64_t bytes_max = limits.prompt_tokens_max * kTokenBytesMax;
+  uint64_t bytes = 0;
   uint64_t tokens = 0;
   for (size_t index = 0; index < asked.documents.size(); ++index) {
+    bytes += asked.query.size() + asked.documents[index].size();
+    if (bytes > bytes_max) {
+      return std::unexpected(bad_parameter(
+          "documents",
+          fmt::format("'documents': {} of {} documents have {} bytes with the query, which counts "
+                      "with each of them; this server takes at most {} in one request",
+                      index + 1, asked.documents.size(), bytes, bytes_max)));
+    }
     RankingPrompt prompt = model.engine().ranking_prompt(asked.query, asked.documents[index]);
     if (prompt.tokens.empty()) {
       return std::unexpected(bad_parameter(
