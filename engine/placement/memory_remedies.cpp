@@ -149,11 +149,18 @@ class Search {
           machine.topology.nodes[node].free_bytes - machine_.topology.nodes[node].free_bytes;
     }
     ModelLayout layout = layout_;
-    const auto settings = parse(options_, kernels_, machine);
+    const auto settings = settings_of(options_, machine);
     return settings && fits_memory(model_, *settings, machine, layout);
   }
 
  private:
+  // What options come to for this model.
+  Result<Settings> settings_of(const EngineOptions& options, const Machine& machine) const {
+    auto parsed = parse(options, kernels_, machine);
+    if (!parsed) return parsed;
+    return fit_to_model(model_, std::move(*parsed));
+  }
+
   // Takes the shares that were measured for this layout: a trial measures nothing.
   EngineOptions as_measured(EngineOptions options) const {
     const bool measured = layout_.gpu_speeds.has_value() || options.measure_shares;
@@ -170,7 +177,7 @@ class Search {
   }
 
   bool works(const EngineOptions& options) const {
-    const auto settings = parse(options, kernels_, machine_);
+    const auto settings = settings_of(options, machine_);
     if (!settings) return false;
     auto layout = Placer(model_, *settings, machine_).place();
     return layout && fits_memory(model_, *settings, machine_, *layout);
@@ -182,7 +189,7 @@ class Search {
     // GPUs would be chosen where all fits on them alone; until then they are not asked.
     const bool would_choose = layout_.rules().gives_way(layout_.devices);
     if (options.devices == "auto" && !would_choose) options.devices = "cpu";
-    const auto settings = parse(options, kernels_, machine_);
+    const auto settings = settings_of(options, machine_);
     if (!settings) return false;
     auto layout = Placer(model_, *settings, machine_).place();
     if (!layout) return false;
@@ -329,13 +336,13 @@ class Search {
     }
     Remedy plain = remedy;
     set_even_shares(plain);
-    const auto settings = parse(plain.options, kernels_, machine_);
+    const auto settings = settings_of(plain.options, machine_);
     if (!settings) return std::nullopt;
     if (!rules.shares_follow_gpu_speeds(*settings, machine_.topology, *chosen)) {
       return works(plain.options) ? std::optional(plain) : std::nullopt;
     }
     remedy.options.shares.assign(chosen->gpus.size() + chosen->nodes.size(), 1.0);
-    const auto even = parse(remedy.options, kernels_, machine_);
+    const auto even = settings_of(remedy.options, machine_);
     if (!even) return std::nullopt;
     const auto layout = Placer(model_, *even, machine_).place();
     return layout ? other_shares(remedy, *layout) : std::nullopt;
