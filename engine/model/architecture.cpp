@@ -100,13 +100,15 @@ struct UnusedPart {
   std::string_view part;
 };
 
+constexpr std::string_view kHeadPrefix = "cls.";
+
 constexpr UnusedPart kUnusedParts[] = {
     {"v.", "", "the encoder of images"},
     {"mm.", "", "the projector of images or sound"},
     {"a.", "", "the encoder of sound"},
     {"", ".input_scale", "scales of products' inputs, for arithmetic that is not used"},
     {"blk.", ".attn_rot_embd.weight", "rotary frequencies, which are computed"},
-    {"cls.", "", "the head that ranks, which pooling_type leaves out"},
+    {kHeadPrefix, "", "the head that ranks, which pooling_type leaves out"},
 };
 
 // The block of "blk.N.<...>".
@@ -130,6 +132,8 @@ std::optional<std::string> unused_part(std::string_view name, const Model& model
   const auto unused_here = model.unused_tensors.find(std::string(name));
   if (unused_here != model.unused_tensors.end()) return unused_here->second;
   for (const UnusedPart& unused : kUnusedParts) {
+    // Of a head that is used nothing may be left out.
+    if (unused.prefix == kHeadPrefix && model.output == ModelOutput::kScores) continue;
     if (name.starts_with(unused.prefix) && name.ends_with(unused.suffix)) {
       return std::string(unused.part);
     }
