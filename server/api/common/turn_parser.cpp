@@ -51,10 +51,13 @@ TurnParser::TurnParser(TurnRules rules) : rules_(std::move(rules)) {
 }
 
 std::vector<TurnEvent> TurnParser::push(std::string_view text) {
+  const bool tells_nothing = is_blank_ && text.find_first_not_of(kSpace) == text.npos;
   pending_ += text;
+  if (tells_nothing) return {};
   while (!rest().empty() && step()) {
   }
   pending_.erase(0, std::exchange(done_, 0));
+  is_blank_ = !pending_.empty() && pending_.find_first_not_of(kSpace) == std::string::npos;
   return std::exchange(events_, {});
 }
 

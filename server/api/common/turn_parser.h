@@ -120,6 +120,7 @@ class TurnParser {
   Place place_;
   std::string pending_;
   size_t done_ = 0;         // of pending_; what follows is not looked at yet
+  bool is_blank_ = false;   // pending_ is white space: more of it changes nothing
   std::string held_space_;  // white space that text may go on with
   std::string group_;       // what was taken since the last call or text, for a group that is none
   std::variant<ObjectCallReader, MarkedCallReader> call_;
