@@ -152,6 +152,7 @@ RowUse describe_uses(const GgufFile& file, const Model& model, ModelInfo& info) 
   const auto read = read_pooling(file, model);
   if (!read) {
     info.embedding_refusal = read.error().message;
+    if (model.output == ModelOutput::kScores) info.ranking_refusal = read.error().message;
     return use;
   }
   use.pooling = *read;
