@@ -118,6 +118,12 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
     layer.kv_heads = kv_heads[index];
     layer.head_dimension = layer.has_window ? windowed : dimension;
     layer.value_dimension = layer.has_window ? windowed_values : value_dimension;
+    if (shape.latent_attention && layer.heads != shape.sizes.heads) {
+      return invalid_input(
+          "{}.attention.head_count holds {} at {} and {} elsewhere; over latents all layers must "
+          "have the same number of heads",
+          architecture, layer.heads, index, shape.sizes.heads);
+    }
     if (layer.kv_heads == 0 || layer.heads % layer.kv_heads == 0) continue;
     return invalid_input(
         "{}.attention.head_count is {} and head_count_kv {}: the first must be a multiple of the "
