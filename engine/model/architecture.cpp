@@ -132,7 +132,7 @@ std::optional<std::string> unused_part(std::string_view name, const Model& model
   const auto unused_here = model.unused_tensors.find(std::string(name));
   if (unused_here != model.unused_tensors.end()) return unused_here->second;
   for (const UnusedPart& unused : kUnusedParts) {
-    // Of a head that is used nothing may be left out.
+    // Nothing may be left out of a head that is used.
     if (unused.prefix == kHeadPrefix && model.output == ModelOutput::kScores) continue;
     if (name.starts_with(unused.prefix) && name.ends_with(unused.suffix)) {
       return std::string(unused.part);

@@ -154,7 +154,7 @@ class Search {
   }
 
  private:
-  // What options come to for this model.
+  // The settings that options come to for this model.
   Result<Settings> settings_of(const EngineOptions& options, const Machine& machine) const {
     auto parsed = parse(options, kernels_, machine);
     if (!parsed) return parsed;
