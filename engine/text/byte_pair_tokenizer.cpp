@@ -57,8 +57,10 @@ std::string decode_alphabet(std::string_view text) {
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> BytePairTokenizer::make(TokenizerData data) {
-  auto pre = PreTokenizer::make(data.pre);
+  auto pre = PreTokenizer::make(data.model == "gemma4" ? data.model : data.pre);
   if (!pre) return std::unexpected(pre.error());
+  // Some files of Gemma 4 say no, against the model's own tokenizer.
+  if (pre->alphabet() == TokenAlphabet::kCharacters) data.add_bos = true;
   std::unique_ptr<BytePairTokenizer> tokenizer(new BytePairTokenizer(std::move(*pre)));
   const std::vector<std::string> merges = std::move(data.merges);
   tokenizer->adopt(std::move(data), tokenizer->pre_.adds_bos());
@@ -66,25 +68,30 @@ Result<std::unique_ptr<Tokenizer>> BytePairTokenizer::make(TokenizerData data) {
   if (auto adopted = tokenizer->adopt_merges(merges); !adopted) {
     return std::unexpected(adopted.error());
   }
-  tokenizer->find_longest_token();
+  tokenizer->find_longest_token(/*marks_spaces=*/tokenizer->has_characters());
   return tokenizer;
+}
+
+std::string BytePairTokenizer::spell(std::string_view text) const {
+  return has_characters() ? unmark_spaces(text) : decode_alphabet(text);
 }
 
 bool BytePairTokenizer::spells_itself(TokenId token) const {
   const auto id = static_cast<size_t>(token);
-  return !is_control(token) && pieces_[id] == decode_alphabet(data_.tokens[id]);
+  return !is_control(token) && pieces_[id] == spell(data_.tokens[id]);
 }
 
 void BytePairTokenizer::fill_pieces() {
   const size_t count = data_.tokens.size();
   if (pre_.ignores_merges()) whole_words_ = TokenIndex(count);
+  if (has_characters()) find_byte_tokens();
   for (size_t id = 0; id < count; ++id) {
     const auto token = static_cast<TokenId>(id);
     const std::string& text = data_.tokens[id];
     switch (type(token)) {
       case TokenType::kNormal:
       case TokenType::kUnused:
-        pieces_.push_back(decode_alphabet(text));
+        pieces_.push_back(spell(text));
         break;
       case TokenType::kByte:
         pieces_.emplace_back(1, static_cast<char>(parse_byte_token(text).value_or(0)));
@@ -101,11 +108,10 @@ void BytePairTokenizer::fill_pieces() {
     const auto token = static_cast<TokenId>(id);
     if (type(token) == TokenType::kNormal) whole_words_.insert(pieces_[id], token);
   }
-  for (size_t byte = 0; byte < 256; ++byte) {
-    std::string character;
-    append_utf8(kAlphabet[byte], character);
-    const TokenId token = index_.find(character);
-    if (token >= 0 && spells_itself(token)) byte_tokens_[byte] = token;
+  if (has_characters()) {
+    find_characters();
+  } else {
+    find_byte_letters();
   }
   split_without_special_ =
       collect_special([](TokenType type) { return type == TokenType::kUserDefined; });
@@ -113,6 +119,39 @@ void BytePairTokenizer::fill_pieces() {
     return type == TokenType::kUserDefined || type == TokenType::kControl ||
            type == TokenType::kUnknown;
   });
+}
+
+void BytePairTokenizer::find_byte_letters() {
+  for (size_t byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_utf8(kAlphabet[byte], character);
+    const TokenId token = index_.find(character);
+    if (token >= 0 && spells_itself(token)) byte_tokens_[byte] = token;
+  }
+}
+
+// Some files call them normal.
+void BytePairTokenizer::find_byte_tokens() {
+  for (size_t id = 0; id < data_.tokens.size(); ++id) {
+    const std::optional<uint8_t> byte = parse_byte_token(data_.tokens[id]);
+    if (!byte || types_[id] != TokenType::kNormal) continue;
+    types_[id] = TokenType::kByte;
+    if (byte_tokens_[*byte] < 0) byte_tokens_[*byte] = static_cast<TokenId>(id);
+  }
+}
+
+void BytePairTokenizer::find_characters() {
+  std::vector<std::pair<std::string_view, TokenId>> found;
+  for (size_t id = 0; id < data_.tokens.size(); ++id) {
+    const auto token = static_cast<TokenId>(id);
+    const std::string_view text = data_.tokens[id];
+    const bool is_one = !text.empty() && decode_utf8(text).size_bytes == text.size();
+    if (!is_one || text == " " || index_.find(text) != token || !spells_itself(token)) continue;
+    found.emplace_back(text, token);
+    if (text == kSpaceMark) found.emplace_back(" ", token);
+  }
+  characters_ = TokenIndex(found.size());
+  for (const auto& [text, token] : found) characters_.insert(text, token);
 }
 
 Result<void> BytePairTokenizer::adopt_merges(const std::vector<std::string>& merges) {
@@ -140,6 +179,7 @@ Result<void> BytePairTokenizer::adopt_merges(const std::vector<std::string>& mer
     }
     // Ordinary text must never become a token that means something else, whatever the merges say.
     if (!spells_itself(merged)) continue;
+    if (type(left_token) == TokenType::kByte || type(right_token) == TokenType::kByte) continue;
     merges_.insert(left_token, right_token, {static_cast<uint32_t>(rank), merged});
   }
   return {};
@@ -165,9 +205,16 @@ void BytePairTokenizer::encode_word(std::string_view word, PairMerging& merging,
     return;
   }
   merging.clear();
-  for (size_t index = 0; index < word.size(); ++index) {
-    merging.append(static_cast<uint32_t>(index), 1,
-                   byte_tokens_[static_cast<uint8_t>(word[index])]);
+  for (size_t index = 0; index < word.size();) {
+    const auto size_bytes =
+        static_cast<uint32_t>(has_characters() ? decode_utf8(word.substr(index)).size_bytes : 1);
+    const TokenId token = characters_.find(word.substr(index, size_bytes));
+    if (token >= 0) merging.append(static_cast<uint32_t>(index), size_bytes, token);
+    for (uint32_t byte = 0; token < 0 && byte < size_bytes; ++byte) {
+      merging.append(static_cast<uint32_t>(index + byte), 1,
+                     byte_tokens_[static_cast<uint8_t>(word[index + byte])]);
+    }
+    index += size_bytes;
   }
   merging.run([this](const MergeSymbol& left,
                      const MergeSymbol& right) -> std::optional<PairMerging::Candidate> {

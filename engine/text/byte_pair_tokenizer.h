@@ -1,6 +1,7 @@
-// Byte-level byte pairs as GPT-2 introduced them: a pre-tokenizer cuts the text into words, and in
-// each word the neighbouring pair with the lowest merge rank merges, starting from single bytes.
-// Tokens are written in an alphabet of 256 visible characters, one for each byte.
+// Byte pairs as GPT-2 introduced them: a pre-tokenizer cuts the text into words, and in each word
+// the neighbouring pair with the lowest merge rank merges. It starts from single bytes, each of
+// which a visible character stands for in the texts of tokens; or, as Gemma 4 does, from characters
+// (U+2581 for a space), and from the bytes of those that are no tokens.
 #pragma once
 
 #include <memory>
@@ -29,13 +30,20 @@ class BytePairTokenizer final : public Tokenizer {
 
   Result<void> adopt_merges(const std::vector<std::string>& merges);
   void fill_pieces();
-  // Whether a token stands for the bytes that its letters spell, and so may come of merging.
+  void find_byte_letters();
+  void find_byte_tokens();
+  void find_characters();
+  // The bytes that a token's text stands for, by the alphabet.
+  std::string spell(std::string_view text) const;
+  // Whether a token stands for the bytes that its text spells, and so may come of merging.
   bool spells_itself(TokenId token) const;
+  bool has_characters() const { return pre_.alphabet() == TokenAlphabet::kCharacters; }
   void encode_word(std::string_view word, PairMerging& merging, std::vector<TokenId>& tokens) const;
 
   PreTokenizer pre_;
   MergeIndex merges_;
   TokenIndex whole_words_;  // by decoded bytes; empty unless the pre-tokenizer ignores merges
+  TokenIndex characters_;   // as texts have them; empty where merging starts from bytes
 };
 
 }  // namespace lockstep

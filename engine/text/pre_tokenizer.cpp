@@ -143,6 +143,7 @@ struct Row {
   std::array<std::string_view, 6> patterns;  // those that are empty do nothing
   bool ignores_merges = false;
   bool adds_bos = false;
+  TokenAlphabet alphabet = TokenAlphabet::kBytes;
 };
 
 constexpr Row kRows[] = {
@@ -230,6 +231,7 @@ constexpr Row kRows[] = {
     {"gpt3-finnish", {kBloom}},
     {"viking", {kBloom, kDigit}},
     {"chameleon", {kSentinel, kImage, kIndent, kDigit, kOnePunctuation, kGpt2}, false, true},
+    {"gemma4", {kLines}, false, true, TokenAlphabet::kCharacters},
 };
 
 struct FreeCode {
@@ -301,6 +303,7 @@ struct PreTokenizer::Patterns {
   std::vector<Code> codes;
   bool ignores_merges = false;
   bool adds_bos = false;
+  TokenAlphabet alphabet = TokenAlphabet::kBytes;
 
   // Appends what `code` makes of `text`, which is valid UTF-8.
   static void cut(std::string_view text, const pcre2_code* code, const Matching& matching,
@@ -324,6 +327,7 @@ Result<PreTokenizer> PreTokenizer::make(std::string_view name) {
       }
       patterns->ignores_merges = row.ignores_merges;
       patterns->adds_bos = row.adds_bos;
+      patterns->alphabet = row.alphabet;
       return PreTokenizer(std::move(patterns));
     }
     known.append(known.empty() ? "" : ", ").append(row.name);
@@ -342,6 +346,9 @@ std::vector<std::string_view> PreTokenizer::names() {
 
 bool PreTokenizer::ignores_merges() const {
   return patterns_->ignores_merges;
+}
+TokenAlphabet PreTokenizer::alphabet() const {
+  return patterns_->alphabet;
 }
 bool PreTokenizer::adds_bos() const {
   return patterns_->adds_bos;

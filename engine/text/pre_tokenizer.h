@@ -1,7 +1,8 @@
-// Cuts a text into the words within which a byte-level vocabulary's pairs merge, by the patterns
-// that a vocabulary was trained with. A GGUF file names them (tokenizer.ggml.pre).
+// Cuts a text into the words within which a vocabulary's pairs merge, by the patterns that it was
+// trained with. A GGUF file names them (tokenizer.ggml.pre).
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,12 @@
 #include "engine/base/result.h"
 
 namespace lockstep {
+
+// How the vocabularies of a pre-tokenizer write their tokens.
+enum class TokenAlphabet : uint8_t {
+  kBytes,       // GPT-2's: a visible character for each byte
+  kCharacters,  // as texts are, with U+2581 for a space; <0xNN> is a byte
+};
 
 class PreTokenizer {
  public:
@@ -28,6 +35,7 @@ class PreTokenizer {
 
   // Whether a word that is a token as a whole is taken without merging.
   bool ignores_merges() const;
+  TokenAlphabet alphabet() const;
   // Whether these vocabularies begin texts with a token when the file does not say.
   bool adds_bos() const;
 

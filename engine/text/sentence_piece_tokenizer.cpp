@@ -10,18 +10,6 @@ namespace lockstep {
 
 namespace {
 
-std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
-  std::string result;
-  size_t position = 0;
-  while (position < text.size()) {
-    const size_t found = std::min(text.find(from, position), text.size());
-    result.append(text.substr(position, found - position));
-    if (found < text.size()) result.append(to);
-    position = found + from.size();
-  }
-  return result;
-}
-
 // A number that is lower the higher the score, with no two scores alike that are not equal.
 uint32_t priority_of(float score) {
   const auto bits = std::bit_cast<uint32_t>(score + 0.0F);  // -0 becomes +0
@@ -66,14 +54,14 @@ SentencePieceTokenizer::SentencePieceTokenizer(TokenizerData data) {
       pieces_.push_back(text);
       continue;
     }
-    pieces_.push_back(replace_all(text, kSpaceMark, " "));
+    pieces_.push_back(unmark_spaces(text));
     if (type(token) == TokenType::kUserDefined) user_defined.emplace_back(pieces_[id], token);
     mergeable_.insert(text, token);
   }
   user_defined_ = SpecialTokens(std::move(user_defined));
   split_with_special_ = collect_special(
       [](TokenType type) { return type == TokenType::kControl || type == TokenType::kUnknown; });
-  find_longest_token();
+  find_longest_token(/*marks_spaces=*/true);
 }
 
 void SentencePieceTokenizer::encode_plain(std::string_view text, bool first, size_t tokens_max,
@@ -84,7 +72,7 @@ void SentencePieceTokenizer::encode_plain(std::string_view text, bool first, siz
     const auto match = user_defined_.find(normal, position);
     const size_t end = match ? match->position : normal.size();
     const std::string_view slice = std::string_view(normal).substr(position, end - position);
-    merge_slice(replace_all(slice, " ", kSpaceMark), tokens);
+    merge_slice(mark_spaces(slice), tokens);
     if (match) tokens.push_back(match->token);
     position = match ? end + match->size_bytes : end;
   }

@@ -11,9 +11,10 @@ namespace {
 
 // Control tokens that end a turn or a text in the families of models that we know, beside those
 // that a file names: chat models often stop with another than their file's eos.
-constexpr std::array<std::string_view, 9> kEndTexts = {
-    "<|im_end|>", "<|eot_id|>", "<|end_of_text|>", "<|end|>",        "<end_of_turn>",
-    "</s>",       "<|eom_id|>", "<|endoftext|>",   "<|end_of_turn|>"};
+constexpr std::array<std::string_view, 12> kEndTexts = {
+    "<|im_end|>",      "<|eot_id|>", "<|end_of_text|>", "<|end|>",
+    "<end_of_turn>",   "</s>",       "<|eom_id|>",      "<|endoftext|>",
+    "<|end_of_turn|>", "<eos>",      "<turn|>",         "<|tool_response>"};
 
 // How the marks of families are written whose files call them user-defined: ChatML and its kin,
 // DeepSeek (fullwidth bars), EXAONE, Gemma, SentencePiece's own.
@@ -62,16 +63,14 @@ void Tokenizer::adopt(TokenizerData data, bool adds_bos_by_default) {
 }
 
 // A token is found as it is written in the file ("▁" for a space) or by the bytes of its letters.
-void Tokenizer::find_longest_token() {
+void Tokenizer::find_longest_token(bool marks_spaces) {
   const bool has_all_bytes = std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });
   if (data_.remove_extra_whitespaces.value_or(false)) return;
   if (!has_all_bytes && !data_.unknown) return;
   token_bytes_max_ = 4;  // a character that is unknown
   for (size_t id = 0; id < pieces_.size(); ++id) {
     token_bytes_max_ = std::max(token_bytes_max_, pieces_[id].size());
-    if (data_.model == "llama") {
-      token_bytes_max_ = std::max(token_bytes_max_, data_.tokens[id].size());
-    }
+    if (marks_spaces) token_bytes_max_ = std::max(token_bytes_max_, data_.tokens[id].size());
   }
 }
 

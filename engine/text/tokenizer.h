@@ -1,6 +1,6 @@
 // Text to tokens and back, for the kinds of vocabulary that GGUF files carry: SentencePiece-style
-// byte pairs with scores ("llama"), byte-level byte pairs with merges behind a pre-tokenizer
-// pattern ("gpt2"), WordPiece ("bert") and SentencePiece's unigrams ("t5").
+// byte pairs with scores ("llama"), byte pairs with merges behind a pre-tokenizer pattern, of bytes
+// ("gpt2") or of characters ("gemma4"), WordPiece ("bert") and SentencePiece's unigrams ("t5").
 #pragma once
 
 #include <cstddef>
@@ -93,8 +93,9 @@ class Tokenizer {
   // Takes over checked data: everything but pieces_ and the tokens that are split out.
   void adopt(TokenizerData data, bool adds_bos_by_default);
 
-  // For least_tokens(): called when pieces_ are there.
-  void find_longest_token();
+  // For least_tokens(): called when pieces_ are there. `marks_spaces`: U+2581 in a text is read as
+  // a space is.
+  void find_longest_token(bool marks_spaces);
 
   TokenType type(TokenId token) const { return types_[static_cast<size_t>(token)]; }
   // Whether a token never comes from ordinary text, only from encode()'s own splitting.

@@ -109,6 +109,28 @@ Result<void> check_type(const TokenizerData& data, size_t index) {
 
 }  // namespace
 
+std::string mark_spaces(std::string_view text) {
+  std::string result;
+  for (const char character : text) {
+    if (character == ' ') {
+      result.append(kSpaceMark);
+    } else {
+      result.push_back(character);
+    }
+  }
+  return result;
+}
+
+std::string unmark_spaces(std::string_view text) {
+  std::string result;
+  for (size_t position = 0; position < text.size();) {
+    const bool is_mark = text.substr(position).starts_with(kSpaceMark);
+    result.push_back(is_mark ? ' ' : text[position]);
+    position += is_mark ? kSpaceMark.size() : 1;
+  }
+  return result;
+}
+
 std::string quote_token(std::string_view text) {
   return replace_invalid_utf8(text.substr(0, 80));
 }

@@ -24,11 +24,13 @@ enum class TokenType : uint8_t {  // the numbers of tokenizer.ggml.token_type
 
 // The character that stands for a space in the tokens of several tokenizers: U+2581.
 inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+std::string mark_spaces(std::string_view text);
+std::string unmark_spaces(std::string_view text);
 
 // The tokenizer of a GGUF file, under the keys tokenizer.ggml.*. Untrusted: see
 // check_tokenizer_data().
 struct TokenizerData {
-  std::string model;                // "llama", "gpt2", "bert" or "t5"
+  std::string model;                // "llama", "gpt2", "gemma4", "bert" or "t5"
   std::string pre;                  // name of the pre-tokenizer; empty if the file has none
   std::vector<std::string> tokens;  // the text of every id
   std::vector<float> scores;        // one per token, or empty

@@ -16,28 +16,6 @@ constexpr size_t kCharactersPerPause = 32;                 // some microseconds
 // An unknown character's score lies so far below the least of all tokens'.
 constexpr double kUnknownPenalty = 10;
 
-std::string with_marks(std::string_view text) {
-  std::string result;
-  for (const char character : text) {
-    if (character == ' ') {
-      result.append(kSpaceMark);
-    } else {
-      result.push_back(character);
-    }
-  }
-  return result;
-}
-
-std::string without_marks(std::string_view text) {
-  std::string result;
-  for (size_t position = 0; position < text.size();) {
-    const bool is_mark = text.substr(position).starts_with(kSpaceMark);
-    result.push_back(is_mark ? ' ' : text[position]);
-    position += is_mark ? kSpaceMark.size() : 1;
-  }
-  return result;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> UnigramTokenizer::make(TokenizerData data) {
@@ -87,7 +65,7 @@ UnigramTokenizer::UnigramTokenizer(TokenizerData data, CharacterMap map) : map_(
         pieces_.push_back(text);
         continue;
       case TokenType::kUserDefined:
-        user_defined.emplace_back(with_marks(text), token);
+        user_defined.emplace_back(mark_spaces(text), token);
         break;
       case TokenType::kNormal:
         least = std::min(least, static_cast<double>(data_.scores[id]));
@@ -96,7 +74,7 @@ UnigramTokenizer::UnigramTokenizer(TokenizerData data, CharacterMap map) : map_(
       case TokenType::kUnused:
         break;
     }
-    pieces_.push_back(without_marks(text));
+    pieces_.push_back(unmark_spaces(text));
   }
   unknown_score_ = least - kUnknownPenalty;
   has_all_bytes_ = std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });

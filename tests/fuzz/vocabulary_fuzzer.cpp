@@ -44,12 +44,12 @@ void add_tokens(FuzzedDataProvider& input, bool is_plain, TokenizerData& data) {
 
 void add_merges(FuzzedDataProvider& input, TokenizerData& data) {
   const auto added = input.ConsumeIntegralInRange<size_t>(0, kAddedMax);
-  const auto any = [&]() -> const std::string& {
+  const auto any = [&] {
     return data.tokens[input.ConsumeIntegralInRange<size_t>(0, data.tokens.size() - 1)];
   };
   for (size_t count = 0; count < added; ++count) {
-    const std::string& left = any();
-    const std::string& right = any();
+    const std::string left = any();
+    const std::string right = any();
     if (input.ConsumeBool()) data.tokens.push_back(left + right);
     data.merges.push_back(left + " " + right);
   }
@@ -58,7 +58,7 @@ void add_merges(FuzzedDataProvider& input, TokenizerData& data) {
 }
 
 TokenizerData make_other(FuzzedDataProvider& input) {
-  switch (input.ConsumeIntegralInRange(0, 2)) {
+  switch (input.ConsumeIntegralInRange(0, 3)) {
     case 0:
       return small_word_piece();
     case 1: {
@@ -67,6 +67,8 @@ TokenizerData make_other(FuzzedDataProvider& input) {
       data.character_map.assign(map.begin(), map.end());
       return data;
     }
+    case 2:
+      return small_character_pair();
     default:
       return small_sentence_piece();
   }

@@ -56,7 +56,8 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
     return data;
   };
   for (const TokenizerData& good :
-       {small_sentence_piece(), small_byte_pair(), small_word_piece(), small_unigram(true)}) {
+       {small_sentence_piece(), small_byte_pair(), small_character_pair(), small_word_piece(),
+        small_unigram(true)}) {
     expect_refused(change(good, [](auto& data) { data.tokens.clear(); }), "tokenizer.ggml.tokens");
     expect_refused(change(good, [](auto& data) { data.types.pop_back(); }),
                    "tokenizer.ggml.token_type");
@@ -91,9 +92,10 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
     expect_refused(data, "tokenizer.ggml.tokens[3]");
   }
   for (const char* merge : {"", " ", "a", "a ", "in  g", "in gg", "zz a", "a\xFF b", "h e l"}) {
-    TokenizerData data = small_byte_pair();
-    data.merges[4] = merge;
-    expect_refused(data, "tokenizer.ggml.merges[4]");
+    for (TokenizerData data : {small_byte_pair(), small_character_pair()}) {
+      data.merges[4] = merge;
+      expect_refused(data, "tokenizer.ggml.merges[4]");
+    }
   }
   for (TokenizerData scoreless : {small_sentence_piece(), small_unigram(false)}) {
     scoreless.scores.clear();
@@ -116,7 +118,7 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
 
 TEST(HostileVocabulary, a_vocabulary_without_types_works) {
   std::mt19937_64 random(1);
-  for (TokenizerData data : {small_sentence_piece(), small_byte_pair()}) {
+  for (TokenizerData data : {small_sentence_piece(), small_byte_pair(), small_character_pair()}) {
     data.types.clear();
     const auto made = make_tokenizer(data);
     ASSERT_TRUE(made) << made.error().message;
@@ -185,9 +187,9 @@ TEST(HostileVocabulary, mutations_are_refused_or_work) {
   std::mt19937_64 random(seed);
   int taken = 0;
   for (int round = 0; round < 1000; ++round) {
-    const std::array<TokenizerData, 4> kinds = {small_sentence_piece(),
-                                                small_byte_pair("llama-bpe"), small_word_piece(),
-                                                small_unigram(round % 8 < 4)};
+    const std::array<TokenizerData, 5> kinds = {
+        small_sentence_piece(), small_byte_pair("llama-bpe"), small_word_piece(),
+        small_unigram(round % 2 == 0), small_character_pair()};
     TokenizerData data = kinds[static_cast<size_t>(round) % kinds.size()];
     for (size_t count = 1 + random() % 4; count > 0; --count) mutate(data, random);
     const auto made = make_tokenizer(std::move(data));

@@ -79,6 +79,7 @@ PRE_TOKENIZERS = {
     ),
     "falcon": sequence(r"[\p{P}\$\+<=>\^~\|`]+", GPT2, r"[0-9][0-9][0-9]"),
     "minicpm5": sequence(r"\p{N}{1,3}", modern(r"\p{N}+")),
+    "gemma4": split(r"[^\n]+|[\n]+"),
     "laguna": sequence(r"[^\n]+|[\n]+", modern(r"\p{N}")),
     "ufakzeka": split(rf"{WORD}|\p{{N}}|{SYMBOLS}|{SPACE}"),
     "qwen35": split(

@@ -82,6 +82,43 @@ TokenizerData small_byte_pair(std::string_view pre) {
   return data;
 }
 
+TokenizerData small_character_pair() {
+  TokenizerData data;
+  data.model = "gemma4";
+  data.padding = add_token(data, "<pad>", TokenType::kControl);
+  data.eos = add_token(data, "<eos>", TokenType::kControl);
+  data.bos = add_token(data, "<bos>", TokenType::kControl);
+  data.unknown = add_token(data, "<unk>", TokenType::kUnknown);
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(data, fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  }
+  for (const char* text : {"\n", "▁", "h", "e", "l", "o", "t", "i", "n", "g", "w", "é", "中"}) {
+    add_token(data, text);
+  }
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kMerges = {{
+      {"h", "e"},
+      {"l", "l"},
+      {"▁", "t"},
+      {"▁t", "he"},
+      {"ll", "o"},
+      {"he", "llo"},
+      {"▁", "▁"},
+      {"▁▁", "▁▁"},
+      {"i", "n"},
+      {"in", "g"},
+      {"o", "▁"},
+      {"\n", "\n"},
+      {"\n\n", "\n"},
+  }};
+  for (const auto& [left, right] : kMerges) {
+    data.merges.push_back(fmt::format("{} {}", left, right));
+    add_token(data, fmt::format("{}{}", left, right));
+  }
+  add_token(data, "<|turn>", TokenType::kControl);
+  data.eot = add_token(data, "<turn|>", TokenType::kControl);
+  return data;
+}
+
 TokenizerData small_word_piece() {
   TokenizerData data;
   data.model = "bert";

@@ -20,6 +20,10 @@ TokenizerData small_sentence_piece();
 // of the bytes), a few merged tokens, and the control tokens <|begin|>, <|endoftext|>, <|im_end|>.
 TokenizerData small_byte_pair(std::string_view pre = "gpt-2");
 
+// A vocabulary of Gemma 4's kind: <pad>, <eos>, <bos>, <unk>, the 256 bytes (ids 4 to 259),
+// letters, "▁", merged tokens with their merges, and the control tokens <|turn> and <turn|>.
+TokenizerData small_character_pair();
+
 // A WordPiece vocabulary: [PAD], [UNK], [CLS], [SEP], words and their parts. Control characters,
 // accents and case are left out of texts.
 TokenizerData small_word_piece();

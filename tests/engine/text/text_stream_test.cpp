@@ -48,7 +48,8 @@ TEST(TextStream, pieces_joined_are_the_whole_decoded_text) {
   const uint64_t seed = 21;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
-  for (const TokenizerData& data : {small_sentence_piece(), small_byte_pair()}) {
+  for (const TokenizerData& data :
+       {small_sentence_piece(), small_byte_pair(), small_character_pair()}) {
     const auto tokenizer = make(data);
     for (int round = 0; round < 500; ++round) {
       std::vector<TokenId> tokens;

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/pause_point.h"
 #include "engine/text/model_tokenizer.h"
 #include "engine/text/pair_merging.h"
 #include "engine/text/utf8.h"
@@ -198,8 +199,107 @@ TEST(BytePairTokenizer, a_byte_without_a_token_is_unknown) {
   EXPECT_THAT(make(data)->encode("aba", {}), ElementsAre(0, 1, 0));
 }
 
+TEST(CharacterPairTokenizer, characters_merge_across_spaces_but_not_across_line_feeds) {
+  const auto tokenizer = make(small_character_pair());
+  EXPECT_THAT(texts_of(*tokenizer, "hello the thing"),
+              ElementsAre("hello", "▁the", "▁t", "h", "ing"));
+  EXPECT_THAT(texts_of(*tokenizer, "wo in"), ElementsAre("w", "o▁", "in"));
+  EXPECT_THAT(texts_of(*tokenizer, "     "), ElementsAre("▁▁▁▁", "▁"));
+  EXPECT_THAT(texts_of(*tokenizer, "he\n\n\n\nll"), ElementsAre("he", "\n\n", "\n\n", "ll"));
+  TokenizerData data = small_character_pair();
+  add_token(data, "\n▁");
+  data.merges.insert(data.merges.begin(), "\n ▁");
+  EXPECT_THAT(texts_of(*make(data), "\n h"), ElementsAre("\n", "▁", "h"));
+}
+
+TEST(CharacterPairTokenizer, what_is_no_token_becomes_its_bytes) {
+  const auto tokenizer = make(small_character_pair());
+  EXPECT_THAT(texts_of(*tokenizer, "é中"), ElementsAre("é", "中"));
+  EXPECT_THAT(texts_of(*tokenizer, "hжe"), ElementsAre("h", "<0xD0>", "<0xB6>", "e"));
+  EXPECT_THAT(texts_of(*tokenizer, "\xFFh\xC3"), ElementsAre("<0xFF>", "h", "<0xC3>"));
+  EXPECT_THAT(texts_of(*tokenizer, "<0x41>"),
+              ElementsAre("<0x3C>", "<0x30>", "<0x78>", "<0x34>", "<0x31>", "<0x3E>"));
+}
+
+TEST(CharacterPairTokenizer, bytes_do_not_merge_and_are_unknown_where_they_are_missing) {
+  TokenizerData data = small_character_pair();
+  add_token(data, "<0xD0><0xB6>");
+  data.merges.push_back("<0xD0> <0xB6>");
+  EXPECT_THAT(texts_of(*make(data), "ж"), ElementsAre("<0xD0>", "<0xB6>"));
+  data.tokens[4 + 0xB6] = "gone";
+  data.types[4 + 0xB6] = static_cast<int64_t>(TokenType::kNormal);
+  data.merges.pop_back();
+  EXPECT_THAT(texts_of(*make(data), "hж"), ElementsAre("h", "<0xD0>", "<unk>"));
+  data.unknown.reset();
+  EXPECT_THAT(texts_of(*make(data), "hж"), ElementsAre("h", "<0xD0>"));
+}
+
+TEST(CharacterPairTokenizer, a_space_is_marked_in_ordinary_tokens_alone) {
+  TokenizerData data = small_character_pair();
+  data.types[static_cast<size_t>(*make(data)->find("▁"))] =
+      static_cast<int64_t>(TokenType::kControl);
+  const auto tokenizer = make(data);
+  EXPECT_THAT(texts_of(*tokenizer, "h w"), ElementsAre("h", "<0x20>", "w"));
+  TokenizerData spaced = small_character_pair();
+  spaced.tokens[0] = " ";
+  spaced.types[0] = static_cast<int64_t>(TokenType::kNormal);
+  EXPECT_THAT(texts_of(*make(spaced), "h w"), ElementsAre("h", "▁", "w"));
+  const TokenId own = add_token(spaced, "▁x", TokenType::kUserDefined);
+  EXPECT_EQ(make(spaced)->piece(own, false), "▁x");
+}
+
+TEST(CharacterPairTokenizer, another_file_names_it_by_its_pre_tokenizer_and_calls_bytes_normal) {
+  TokenizerData data = small_character_pair();
+  const std::string text = "hello жing\n\n  the";
+  const auto expected = make(data)->encode(text, {});
+  data.model = "gpt2";
+  data.pre = "gemma4";
+  for (size_t byte = 0; byte < 256; ++byte) {
+    data.types[4 + byte] = static_cast<int64_t>(TokenType::kNormal);
+  }
+  const auto tokenizer = make(data);
+  EXPECT_EQ(tokenizer->encode(text, {}), expected);
+  EXPECT_EQ(tokenizer->decode(expected, false), text);
+}
+
+TEST(CharacterPairTokenizer, texts_begin_with_the_beginning_whatever_the_file_says) {
+  TokenizerData data = small_character_pair();
+  data.add_bos = false;
+  EXPECT_THAT(make(data)->encode("h", {}), ElementsAre(*data.bos, *make(data)->find("h")));
+}
+
+class CountedPauses final : public PauseHandler {
+ public:
+  CountedPauses() { pause_handler = this; }
+  ~CountedPauses() override { pause_handler = nullptr; }
+  CountedPauses(const CountedPauses&) = delete;
+  CountedPauses& operator=(const CountedPauses&) = delete;
+  void pause(uint64_t /*steps*/) override { ++count_; }
+  size_t count() const { return count_; }
+
+ private:
+  size_t count_ = 0;
+};
+
+// Merging pauses once in so many pairs that it looks up or takes from its heap.
+TEST(CharacterPairTokenizer, merges_of_a_text_without_cuts_grow_with_its_length) {
+  const auto tokenizer = make(small_character_pair());
+  size_t before = 0;
+  for (const size_t size_bytes : {size_t{1} << 19U, size_t{1} << 20U, size_t{1} << 21U}) {
+    std::string text;
+    while (text.size() < size_bytes) text += "the hello жing   ";
+    const CountedPauses pauses;
+    const auto tokens = tokenizer->encode(text, {.add_special = false});
+    EXPECT_EQ(tokenizer->decode(tokens, false), text);
+    EXPECT_GT(pauses.count(), text.size() / 128);
+    EXPECT_LE(pauses.count(), before == 0 ? text.size() / 16 : 2 * before + 4);
+    before = pauses.count();
+  }
+}
+
 TEST(Tokenizer, special_tokens_are_read_only_when_asked) {
-  for (const TokenizerData& base : {small_sentence_piece(), small_byte_pair()}) {
+  for (const TokenizerData& base :
+       {small_sentence_piece(), small_byte_pair(), small_character_pair()}) {
     TokenizerData data = base;
     const TokenId end = add_token(data, "<end>", TokenType::kControl);
     const TokenId end_of_turn = add_token(data, "<end>of turn", TokenType::kControl);
@@ -257,6 +357,18 @@ TEST(Tokenizer, generation_ends_with_named_and_well_known_tokens) {
   EXPECT_FALSE(tokenizer->ends_generation(-1));
 }
 
+TEST(Tokenizer, a_turn_of_gemma_4_ends_with_its_end_the_texts_end_or_a_call) {
+  TokenizerData data = small_character_pair();
+  data.eos.reset();
+  data.eot.reset();
+  const TokenId call = add_token(data, "<|tool_response>", TokenType::kUserDefined);
+  const TokenId not_control = add_token(data, "</s>");
+  const auto tokenizer = make(data);
+  EXPECT_THAT(tokenizer->end_tokens(),
+              ElementsAre(*tokenizer->find("<eos>"), *tokenizer->find("<turn|>"), call));
+  EXPECT_FALSE(tokenizer->ends_generation(not_control));
+}
+
 TEST(Tokenizer, ids_outside_the_vocabulary_give_nothing) {
   const auto tokenizer = make(small_byte_pair());
   const auto end = static_cast<TokenId>(tokenizer->vocabulary_size());
@@ -273,8 +385,9 @@ TEST(Tokenizer, every_byte_string_survives_a_round_trip) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
   for (const TokenizerData& data :
-       {small_sentence_piece(), small_byte_pair("gpt-2"), small_byte_pair("llama-bpe"),
-        small_byte_pair("qwen2"), small_byte_pair("smollm"), small_byte_pair("default")}) {
+       {small_sentence_piece(), small_character_pair(), small_byte_pair("gpt-2"),
+        small_byte_pair("llama-bpe"), small_byte_pair("qwen2"), small_byte_pair("smollm"),
+        small_byte_pair("default")}) {
     const auto tokenizer = make(data);
     for (int round = 0; round < 500; ++round) {
       const std::string text = random_mixture(random, random() % 30);

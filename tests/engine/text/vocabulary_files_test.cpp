@@ -77,8 +77,37 @@ std::string test_name(const testing::TestParamInfo<const char*>& parameter) {
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, VocabularyFile, testing::Values("spm", "llama-bpe", "gpt-2", "qwen2"),
+INSTANTIATE_TEST_SUITE_P(All, VocabularyFile,
+                         testing::Values("spm", "llama-bpe", "gpt-2", "qwen2", "gemma4"),
                          test_name);
+
+class CharacterPairFile : public VocabularyFile {};
+
+TEST_P(CharacterPairFile, reads_special_tokens_as_its_own_tokenizer_does) {
+  std::ifstream file(vocabulary_path(GetParam()) + "-special.json");
+  const auto cases = nlohmann::json::parse(file);
+  ASSERT_GT(cases.size(), 5U);
+  for (const auto& entry : cases) {
+    const auto text = entry.at("text").get<std::string>();
+    const auto ids = entry.at("ids").get<std::vector<TokenId>>();
+    const auto tokens = tokenizer_->encode(text, {.add_special = false, .parse_special = true});
+    EXPECT_EQ(tokens, ids) << "'" << text << "'";
+    EXPECT_EQ(tokenizer_->decode(tokens, /*special=*/true), text);
+  }
+}
+
+TEST_P(CharacterPairFile, begins_texts_and_ends_turns) {
+  const TokenId begin = tokenizer_->find("<bos>").value();
+  EXPECT_EQ(tokenizer_->encode("", {}), std::vector{begin});
+  for (const char* text : {"<eos>", "<turn|>"}) {
+    EXPECT_TRUE(tokenizer_->ends_generation(tokenizer_->find(text).value())) << text;
+  }
+  for (const char* text : {"<|turn>", "<bos>", "<|tool_call>", "<tool_call|>"}) {
+    EXPECT_FALSE(tokenizer_->ends_generation(tokenizer_->find(text).value())) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CharacterPairFile, testing::Values("gemma4"), test_name);
 
 // Vocabularies that change a text before they cut it.
 class ChangingVocabularyFile : public VocabularyFile {};
