@@ -90,9 +90,8 @@ TEST(Families, have_a_fixture_for_every_architecture) {
   std::set<std::string> proven = {"qwen3"};  // tests/fixtures/logits
   for (const auto& model : read_models()) proven.insert(model.at("architecture"));
   std::ifstream encoders(source_dir() + "/tests/fixtures/encoders/index.json");
-  for (const auto& model : nlohmann::json::parse(encoders).at("models")) {
-    proven.insert(model.at("architecture"));
-  }
+  const auto index = nlohmann::json::parse(encoders);
+  for (const auto& model : index.at("models")) proven.insert(model.at("architecture"));
   for (const Architecture& architecture : all_architectures()) {
     EXPECT_TRUE(proven.contains(std::string(architecture.name))) << architecture.name;
   }

@@ -41,9 +41,11 @@ void expect_what_transformers_computes(const std::string& folder) {
   ASSERT_FALSE(models.empty());
   for (const auto& model : models) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    // One fixture has 64 layers, in which a rounding grows, one pairs that all turn fast.
+    // One fixture has 64 layers, in which a rounding grows, one pairs that all turn fast; Gemma 4's
+    // scores are those of normed heads without a factor below one.
     const std::string name = model.at("name");
-    const double most = name == "exaone4-window" ? 1e-2 : name == "gpt-oss" ? 1e-3 : 3e-4;
+    const bool is_steep = name == "gpt-oss" || name.starts_with("gemma4");
+    const double most = name == "exaone4-window" ? 1e-2 : is_steep ? 1e-3 : 3e-4;
     for (const auto& sequence : model.at("sequences")) {
       const ReferenceModel reference(folder + model.at("file").get<std::string>(),
                                      sequence.at("tokens").get<std::vector<TokenId>>(),
