@@ -129,29 +129,29 @@ def test_a_turn_with_calls_and_results_goes_on(family):
     assert "21 degrees" in text and "get_weather" in text and "Bern" in text
 
 
+SIGNS = {"mistral-names": "[TOOL_CALLS]get_weather[ARGS]{",
+         "glm": "<tool_call>get_weather\n<arg_key>",
+         "gpt-oss": " to=functions.get_weather<|channel|>",
+         "minimax": "<invoke name=\"get_weather\">",
+         "qwen-coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>",
+         "kimi": "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"}
+
+
+@pytest.mark.parametrize("family", SIGNS, indirect=True)
 def test_earlier_calls_are_written_as_the_family_writes_them(family):
     name, daemon = family
-    signs = {"mistral-names": "[TOOL_CALLS]get_weather[ARGS]{",
-             "glm": "<tool_call>get_weather\n<arg_key>",
-             "gpt-oss": " to=functions.get_weather<|channel|>",
-             "minimax": "<invoke name=\"get_weather\">",
-             "qwen-coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>",
-             "kimi": "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"}
-    if name not in signs:
-        pytest.skip("other tests look at it")
     call = {"id": "c", "type": "function",
             "function": {"name": "get_weather", "arguments": json.dumps({"city": "Bern", "days": 2})}}
     history = [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]},
                {"role": "tool", "tool_call_id": "c", "content": "21 degrees"}]
     # NOW has no description.
-    assert signs[name] in rendered(daemon, messages=history)
+    assert SIGNS[name] in rendered(daemon, messages=history)
     assert not any("in a general form" in line for line in daemon.log)
 
 
+@pytest.mark.parametrize("family", ["gpt-oss"], indirect=True)
 def test_turns_of_messages_are_answered_in_the_final_one(family):
-    name, daemon = family
-    if name != "gpt-oss":
-        pytest.skip("its turns are not made of messages")
+    _, daemon = family
     answer = ask(daemon, tools=None, structured_outputs={"choice": ["yes", "no"]})
     message = answer.json()["choices"][0]["message"]
     assert message["content"] in ("yes", "no") and "reasoning_content" not in message
