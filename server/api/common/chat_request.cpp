@@ -131,9 +131,13 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
   const Engine& engine = model.engine();
   auto text = engine.render_chat(variables);
   if (!text && !engine.has_chat_template()) {
+    const std::string& refusal = engine.model().generation_refusal;
     return std::unexpected(bad_parameter(
-        parameter, fmt::format("Chats cannot be answered: {}; use /v1/completions instead",
-                               text.error().message)));
+        parameter,
+        refusal.empty()
+            ? fmt::format("Chats cannot be answered: {}; use /v1/completions instead",
+                          text.error().message)
+            : fmt::format("Chats cannot be answered: this model generates nothing: {}", refusal)));
   }
   if (!text) {
     ApiError error = model.to_api_error(text.error());
