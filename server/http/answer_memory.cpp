@@ -9,9 +9,13 @@ constexpr size_t kGiveBackBytes = 1 << 20;
 
 }  // namespace
 
+void give_back_memory(size_t freed_bytes) noexcept {
+  if (freed_bytes >= kGiveBackBytes) ::malloc_trim(0);
+}
+
 void AnswerMemory::give_back() noexcept {
   if (freed_.load() < kGiveBackBytes) return;
-  if (freed_.exchange(0) >= kGiveBackBytes) ::malloc_trim(0);  // one thread of several
+  give_back_memory(freed_.exchange(0));  // of several threads one finds it
 }
 
 }  // namespace lockstep

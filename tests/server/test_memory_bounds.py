@@ -190,7 +190,7 @@ def test_requests_that_wait_hold_less_than_twice_their_bytes(engaged, name):
     check_waiting(engaged, name, 16)
 
 
-# What preparation leaves with the allocator, however many requests there are (kTrimBytes).
+# What preparation leaves with the allocator, however many requests there are (give_back_memory()).
 KEPT = MIB
 
 

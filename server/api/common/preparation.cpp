@@ -1,6 +1,5 @@
 #include "server/api/common/preparation.h"
 
-#include <malloc.h>
 #include <pthread.h>
 #include <time.h>
 
@@ -12,6 +11,7 @@
 #include "engine/base/mutex.h"
 #include "engine/base/pause_point.h"
 #include "engine/base/thread_priority.h"
+#include "server/http/answer_memory.h"
 
 namespace lockstep {
 namespace {
@@ -25,8 +25,6 @@ constexpr std::chrono::seconds kRest{5};  // and end if none has come after this
 constexpr std::chrono::microseconds kLookInterval{200};
 // A task that holds so much more than it has told does not wait for that.
 constexpr uint64_t kTellBytes = 256 << 10;
-// From here on what is left behind is worth the milliseconds that it takes to give it back.
-constexpr size_t kTrimBytes = 1 << 20;
 
 // The seconds that this thread has run on processors.
 double used_seconds() {
@@ -107,7 +105,7 @@ uint64_t Preparation::run(const std::string& client, size_t body_bytes,
   Job job;
   job.task = &task;
   Seats ended;
-  size_t trim_bytes = 0;
+  size_t left_bytes = 0;
   {
     MutexLock lock(mutex_);
     // All the memory that this takes comes before the first thing that would have to be taken back.
@@ -128,12 +126,12 @@ uint64_t Preparation::run(const std::string& client, size_t body_bytes,
       lock.lock();
       end(job);
     }
-    if (order_.begun_count() == 0) trim_bytes = std::exchange(most_taken_bytes_, 0);
+    if (order_.begun_count() == 0) left_bytes = std::exchange(most_taken_bytes_, 0);
   }
   join(ended);
   // A million small pieces that are free again stay with the process unless it is told to look.
   // On this thread: it locks what others allocate from, and has their priority.
-  if (trim_bytes >= kTrimBytes) ::malloc_trim(0);
+  give_back_memory(left_bytes);
   if (job.thrown) std::rethrow_exception(job.thrown);
   return job.steps;
 }
