@@ -94,6 +94,7 @@ struct Engine::Parts {
   const KernelTable* kernels = nullptr;
   ModelInfo info;
   RowUse use;
+  bool knows_segments = false;  // has_segments()
   Machine machine;
   Settings settings;  // what the options come to on this machine
   ModelLayout layout;
@@ -157,6 +158,7 @@ Result<void> Engine::Parts::lay_out() {
   if (!unheeded.empty()) spdlog::info(unheeded);
   info = describe_model(file, model, options, layout);
   use = describe_uses(file, model, info);
+  knows_segments = has_segments(model.graph);
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size_context(model, settings, machine, layout); !sized) {
     return std::unexpected(
@@ -446,9 +448,8 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
     count_rejected(Rejection::kLoading);
     return unavailable("the model is being loaded");
   }
-  const bool knows_segments = has_segments(parts_->model.graph);
   for (Request& request : requests) {
-    if (!knows_segments) request.second_text = std::numeric_limits<size_t>::max();
+    if (!parts_->knows_segments) request.second_text = std::numeric_limits<size_t>::max();
     if (auto checked = parts_->check_request(request); !checked) {
       return std::unexpected(checked.error());
     }

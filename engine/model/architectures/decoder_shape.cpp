@@ -40,7 +40,7 @@ Result<void> read_feed_forward(ModelKeys& keys, const GgufFile& file,
   const uint64_t least = traits.may_lack_parts ? 0 : 1;
   const std::vector<size_t> wide =
       is_square ? std::vector<size_t>(count, shape.sizes.columns)
-                : keys.counts("feed_forward_length", {}, count, least, kMostColumns);
+                : keys.counts("feed_forward_length", count, least, kMostColumns);
   for (size_t layer = 0; layer < count; ++layer) shape.layers[layer].feed_forward = wide[layer];
   return keys.result();
 }
@@ -88,8 +88,7 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
                             const DecoderTraits& traits, DecoderShape& shape) {
   const size_t count = shape.sizes.layers;
   const uint64_t least = traits.may_lack_parts ? 0 : 1;
-  const std::vector<size_t> heads =
-      keys.counts("attention.head_count", {}, count, least, kMostColumns);
+  const std::vector<size_t> heads = keys.counts("attention.head_count", count, least, kMostColumns);
   shape.sizes.heads = std::max<size_t>(1, heads.empty() ? 0 : std::ranges::max(heads));
   const uint64_t even_share = shape.sizes.columns / shape.sizes.heads;
   if (traits.has_latent_attention) {
@@ -109,7 +108,7 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
       keys.count("attention.value_length_swa", value_dimension, kMaxHeadDimension);
   const bool has_kv_heads = !shape.latent_attention && keys.has("attention.head_count_kv");
   const std::vector<size_t> kv_heads =
-      has_kv_heads ? keys.counts("attention.head_count_kv", {}, count, least, kMostColumns) : heads;
+      has_kv_heads ? keys.counts("attention.head_count_kv", count, least, kMostColumns) : heads;
   if (auto read = keys.result(); !read) return read;
   for (size_t index = 0; index < count; ++index) {
     LayerShape& layer = shape.layers[index];

@@ -36,14 +36,13 @@ bool ModelKeys::is_array(const std::string& name) const {
   return entry != file_.metadata().end() && std::holds_alternative<GgufArray>(entry->second);
 }
 
-std::vector<size_t> ModelKeys::counts(std::string_view key, std::optional<uint64_t> fallback,
-                                      size_t layers, uint64_t least, uint64_t most) {
+std::vector<size_t> ModelKeys::counts(std::string_view key, size_t layers, uint64_t least,
+                                      uint64_t most) {
   const std::string name = name_of(key);
   std::vector<size_t> counts(layers, std::max<uint64_t>(least, 1));
   if (!is_array(name)) {
-    const std::optional<uint64_t> all = value_of(file_.integer(name));
-    const bool is_none = least == 0 && all.value_or(fallback.value_or(1)) == 0;
-    counts.assign(layers, is_none ? 0 : count(key, fallback, most));
+    counts.assign(layers,
+                  least == 0 && value_of(file_.integer(name)) == 0 ? 0 : count(key, {}, most));
     return counts;
   }
   const auto read = value_of(file_.integers(name)).value_or(std::vector<int64_t>());

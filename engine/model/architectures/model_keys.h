@@ -30,10 +30,8 @@ class ModelKeys {
   size_t count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most);
   // 0 where it is missing.
   size_t count_or_none(std::string_view key, uint64_t most);
-  // By layer, each from `least` to `most`: an array, or one number for all; `fallback` where the
-  // key is missing.
-  std::vector<size_t> counts(std::string_view key, std::optional<uint64_t> fallback, size_t layers,
-                             uint64_t least, uint64_t most);
+  // By layer, each from `least` (0 or 1) to `most`: an array, or one number for all.
+  std::vector<size_t> counts(std::string_view key, size_t layers, uint64_t least, uint64_t most);
   // Above 0.
   double number(std::string_view key, std::optional<double> fallback);
   // By which positions are divided: 0, as some files have it, means not at all.
