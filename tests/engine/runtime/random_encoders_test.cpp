@@ -55,18 +55,7 @@ TEST(RandomEncoders, have_every_index_and_every_end) {
 }
 
 TEST(RandomEncoders, are_what_float64_computes_on_every_instruction_set) {
-  const auto tokens = some_tokens(20, 5);
-  for_each_encoder([&](const RandomGraphFile& file) {
-    const ReferenceModel reference(file.path(), file.model(), tokens);
-    for (const Profile profile : {Profile::kExact, Profile::kFast}) {
-      for (const KernelTable* table : supported_kernel_tables()) {
-        SCOPED_TRACE(fmt::format("{} {}", table->name, profile_name(profile)));
-        LoadedModel model(file.path(), file.model(), {.kernels = table, .profile = profile});
-        expect_near(model.compute_alone(tokens, 128), reference,
-                    roundings_of(*table, profile, KvFormat::kF32));
-      }
-    }
-  });
+  for_each_encoder(expect_what_float64_computes);
 }
 
 // Among texts of one token and of many, before it and behind it.

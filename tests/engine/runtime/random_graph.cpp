@@ -1,6 +1,7 @@
 #include "tests/engine/runtime/random_graph.h"
 
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,6 +16,9 @@
 #include "engine/base/check.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/model/gguf_writer.h"
+#include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/reference_model.h"
 
 namespace lockstep {
 namespace {
@@ -548,6 +552,19 @@ Model RandomGraphFile::model() const {
   model.graph = make_(seed_);
   model.vocabulary_size = kVocabulary;
   return model;
+}
+
+void expect_what_float64_computes(const RandomGraphFile& file) {
+  const auto tokens = some_tokens(20, 5);
+  const ReferenceModel reference(file.path(), file.model(), tokens);
+  for (const Profile profile : {Profile::kExact, Profile::kFast}) {
+    for (const KernelTable* table : supported_kernel_tables()) {
+      SCOPED_TRACE(fmt::format("{} {}", table->name, profile_name(profile)));
+      LoadedModel model(file.path(), file.model(), {.kernels = table, .profile = profile});
+      expect_near(model.compute_alone(tokens, 128), reference,
+                  roundings_of(*table, profile, KvFormat::kF32));
+    }
+  }
 }
 
 }  // namespace lockstep

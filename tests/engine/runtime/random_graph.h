@@ -35,4 +35,7 @@ class RandomGraphFile {
   std::filesystem::path path_;
 };
 
+// Expects what float64 computes of the file's graph, on every instruction set and in every profile.
+void expect_what_float64_computes(const RandomGraphFile& file);
+
 }  // namespace lockstep

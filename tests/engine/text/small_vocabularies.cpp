@@ -3,9 +3,23 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <span>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+using Merge = std::pair<std::string_view, std::string_view>;
+
+// Each with the token that it makes.
+void add_merges(TokenizerData& data, std::span<const Merge> merges) {
+  for (const auto& [left, right] : merges) {
+    data.merges.push_back(fmt::format("{} {}", left, right));
+    add_token(data, fmt::format("{}{}", left, right));
+  }
+}
+
+}  // namespace
 
 TokenId add_token(TokenizerData& data, std::string text, TokenType type, float score) {
   data.tokens.push_back(std::move(text));
@@ -57,7 +71,7 @@ TokenizerData small_byte_pair(std::string_view pre) {
   data.model = "gpt2";
   data.pre = pre;
   for (unsigned byte = 0; byte < 256; ++byte) add_token(data, byte_level_character(byte));
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kMerges = {{
+  static constexpr std::array<Merge, 12> kMerges = {{
       {"h", "e"},
       {"l", "l"},
       {"Ġ", "t"},
@@ -71,10 +85,7 @@ TokenizerData small_byte_pair(std::string_view pre) {
       {"1", "2"},
       {"Ã", "©"},
   }};
-  for (const auto& [left, right] : kMerges) {
-    data.merges.push_back(fmt::format("{} {}", left, right));
-    add_token(data, fmt::format("{}{}", left, right));
-  }
+  add_merges(data, kMerges);
   add_token(data, "whole");  // no merge leads here
   data.bos = add_token(data, "<|begin|>", TokenType::kControl);
   data.eos = add_token(data, "<|endoftext|>", TokenType::kControl);
@@ -95,7 +106,7 @@ TokenizerData small_character_pair() {
   for (const char* text : {"\n", "▁", "h", "e", "l", "o", "t", "i", "n", "g", "w", "é", "中"}) {
     add_token(data, text);
   }
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 13> kMerges = {{
+  static constexpr std::array<Merge, 13> kMerges = {{
       {"h", "e"},
       {"l", "l"},
       {"▁", "t"},
@@ -110,10 +121,7 @@ TokenizerData small_character_pair() {
       {"\n", "\n"},
       {"\n\n", "\n"},
   }};
-  for (const auto& [left, right] : kMerges) {
-    data.merges.push_back(fmt::format("{} {}", left, right));
-    add_token(data, fmt::format("{}{}", left, right));
-  }
+  add_merges(data, kMerges);
   add_token(data, "<|turn>", TokenType::kControl);
   data.eot = add_token(data, "<turn|>", TokenType::kControl);
   return data;

@@ -8,19 +8,13 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/model_tokenizer.h"
 #include "engine/text/utf8.h"
+#include "tests/engine/text/made_tokenizer.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/engine/text/small_vocabularies.h"
 
 namespace lockstep {
 namespace {
-
-std::unique_ptr<Tokenizer> make(TokenizerData data) {
-  auto made = make_tokenizer(std::move(data));
-  EXPECT_TRUE(made) << made.error().message;
-  return std::move(*made);
-}
 
 TEST(TextStream, a_character_comes_out_when_it_is_whole) {
   const auto tokenizer = make(small_byte_pair());

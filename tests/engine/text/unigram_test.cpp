@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "engine/text/character_map.h"
-#include "engine/text/model_tokenizer.h"
 #include "engine/text/token_index.h"
+#include "tests/engine/text/made_tokenizer.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/engine/text/small_vocabularies.h"
 
@@ -19,21 +19,6 @@ namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
-
-std::unique_ptr<Tokenizer> make(TokenizerData data) {
-  auto made = make_tokenizer(std::move(data));
-  EXPECT_TRUE(made) << made.error().message;
-  return std::move(*made);
-}
-
-std::vector<std::string> texts_of(const Tokenizer& tokenizer, std::string_view text,
-                                  const EncodeOptions& options = {.add_special = false}) {
-  std::vector<std::string> texts;
-  for (const TokenId token : tokenizer.encode(text, options)) {
-    texts.emplace_back(tokenizer.token_text(token));
-  }
-  return texts;
-}
 
 TEST(UnigramTokenizer, the_largest_sum_of_scores_wins) {
   const auto tokenizer = make(small_unigram(true));

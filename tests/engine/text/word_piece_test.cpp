@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "engine/base/json.h"
-#include "engine/text/model_tokenizer.h"
 #include "engine/text/utf8.h"
 #include "engine/text/word_piece_text.h"
+#include "tests/engine/text/made_tokenizer.h"
 #include "tests/engine/text/small_vocabularies.h"
 #include "tests/paths.h"
 
@@ -18,21 +18,6 @@ namespace lockstep {
 namespace {
 
 using testing::ElementsAre;
-
-std::unique_ptr<Tokenizer> make(TokenizerData data) {
-  auto made = make_tokenizer(std::move(data));
-  EXPECT_TRUE(made) << made.error().message;
-  return std::move(*made);
-}
-
-std::vector<std::string> texts_of(const Tokenizer& tokenizer, std::string_view text,
-                                  const EncodeOptions& options = {.add_special = false}) {
-  std::vector<std::string> texts;
-  for (const TokenId token : tokenizer.encode(text, options)) {
-    texts.emplace_back(tokenizer.token_text(token));
-  }
-  return texts;
-}
 
 std::vector<std::string> words_of(std::string_view text, const WordPieceRules& rules) {
   std::vector<std::string> words;

@@ -1,4 +1,4 @@
-// Whatever the constraint of a turn lets through is read as calls that keep to their schemas:
+// Every text that the constraint of a turn allows is read as calls that keep to their schemas:
 // random walks over the tokens that it allows, for every family.
 #include <gtest/gtest.h>
 
