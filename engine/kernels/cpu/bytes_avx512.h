@@ -18,6 +18,9 @@ namespace {
 constexpr size_t kTokenTile = 8;
 // The most panels that are walked side by side for a single token.
 constexpr size_t kPanelTile = 2;
+// Whether memory is asked for ahead of the only token of one stream, too. Zen 4's own prefetching
+// has enough time there: asked for twice, lines wait in a queue that is short.
+constexpr bool kPrefetchesForOneToken = false;
 // Whether a group of activations, once read, may be multiplied with the weights of two panels: that
 // takes two integer accumulators for each token of a tile.
 constexpr bool kSharesActivations = true;

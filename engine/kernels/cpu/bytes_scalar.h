@@ -15,6 +15,7 @@ namespace {
 // See bytes_avx512.h.
 constexpr size_t kTokenTile = 1;
 constexpr size_t kPanelTile = 1;
+constexpr bool kPrefetchesForOneToken = false;
 constexpr bool kSharesActivations = false;
 constexpr size_t kFloatTokens = 1;
 constexpr size_t kFloatPanels = 1;

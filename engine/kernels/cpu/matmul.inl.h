@@ -311,12 +311,10 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
         for (size_t i = tile; i < end; ++i) {
           each_block<Tile>(packed, scales[p], step,
                            [&] [[gnu::always_inline]] (const auto& block, size_t place) {
-                             // One token of one stream leaves the processor's own prefetching
-                             // enough time. Asked for twice, lines wait in a queue that is short.
                              if constexpr (kPanels > 1) {
                                prefetch_share<Tile, kFirstCache>(packed, kStreamPrefetchBytes<Tile>,
                                                                  place);
-                             } else if constexpr (kTokens > 1) {
+                             } else if constexpr (kTokens > 1 || kPrefetchesForOneToken) {
                                prefetch_share<Tile, kSecondCache>(packed, kPrefetchBytes, place);
                              }
                              multiply_block<Tile>(block, rows, i * kTileBlocks + place, local);
