@@ -80,7 +80,8 @@ Result<void> Rank::allocate_on_host(const HostBytes& bytes, ArenaSources sources
                                    .shared = arena.kept,
                                    .small_shared = arena.kept && sources.keep_small,
                                    .lock = sources.lock,
-                                   .workers = workers_.get()};
+                                   .workers = workers_.get(),
+                                   .calls = sources.calls};
     const bool is_there = arena.source != nullptr && arena.source->has_value();
     if (is_there && (*arena.source)->bytes < arena.bytes) {
       return machine_refused("the memory that was kept for {} has {} bytes, not {}", arena.what,

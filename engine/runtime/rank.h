@@ -59,6 +59,7 @@ struct ArenaSources {
   bool keep = false;        // weights and KV cache lie in memfds, where that costs no huge pages
   bool keep_small = false;  // even if it costs huge pages
   bool lock = false;        // all that the rank holds on the host is locked in memory
+  MemoryCalls* calls = nullptr;  // as MemoryRequest::calls, for all that the rank holds on the host
   std::optional<KeptArena> weights;  // none: taken anew
   std::optional<KeptArena> kv;
 };

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import json
+import os
 import socket
 import urllib.parse
 
@@ -132,6 +133,10 @@ def engaged():
         "model": "m", "prompt": "a", "max_tokens": context - 32, "ignore_eos": True, "stream": True},
         stream=True)
     assert endless.status_code == 200
+    for thread in os.listdir(f"/proc/{running.process.pid}/task"):
+        with open(f"/proc/{running.process.pid}/task/{thread}/comm") as file:
+            if file.read().startswith("worker-"):  # it computes while nobody else wants a processor
+                os.setpriority(os.PRIO_PROCESS, int(thread), 19)
     yield running
     endless.close()
     running.process.kill()

@@ -11,6 +11,7 @@
 #include "engine/kernels/gpu_tile.h"
 #include "tests/engine/machine/faulty_calls.h"
 #include "tests/engine/model/gpu_load_case.h"
+#include "tests/tried_cases.h"
 
 namespace lockstep {
 namespace {
@@ -76,7 +77,7 @@ TEST_F(GpuWeightLoader, a_panel_is_read_as_a_whole_however_wide_it_is) {
 
 // Every row of each slice is in one extent; a GPU's extents are whole panels of it.
 TEST_F(GpuWeightLoader, extents_of_gpus_are_whole_panels_of_their_slices) {
-  for (uint64_t seed = 100; seed < 130; ++seed) {
+  for (uint64_t seed = 100; seed < 100 + tried_cases(30); ++seed) {
     const std::vector<bool> on_gpu = places()[seed % places().size()];
     GpuLoadCase load_case(folder_.path(), {{.seed = seed, .ranks = on_gpu.size()}, on_gpu});
     const auto ranks = load_case.ranks();

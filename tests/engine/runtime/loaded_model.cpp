@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <atomic>
 #include <stdexcept>
+#include <utility>
 
 #include "engine/base/checked_math.h"
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/weight_loader.h"
+#include "tests/engine/machine/lazy_memory.h"
 #include "tests/engine/runtime/value_or_throw.h"
 #include "tests/paths.h"
 
@@ -56,8 +58,10 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
     place.share = share;
     if (is_gpu) place.device = gpu;
   }
-  ranks_ = value_or_throw(
-      Ranks::make(model_->graph, split, plan_options, places, {}, options.gpus, options.elsewhere));
+  std::vector<ArenaSources> sources(places.size());
+  for (ArenaSources& source : sources) source.calls = &test::LazyMemory::instance();
+  ranks_ = value_or_throw(Ranks::make(model_->graph, split, plan_options, places,
+                                      std::move(sources), options.gpus, options.elsewhere));
   std::vector<std::unique_ptr<WeightSink>> sinks;
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {

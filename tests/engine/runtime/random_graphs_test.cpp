@@ -14,6 +14,7 @@
 #include "tests/engine/runtime/random_graph.h"
 #include "tests/engine/runtime/reference_model.h"
 #include "tests/paths.h"
+#include "tests/tried_cases.h"
 
 namespace lockstep {
 namespace {
@@ -185,7 +186,7 @@ bool has_groups(const Graph& graph) {
 TEST(RandomGraphs, have_the_same_bits_without_the_pages_behind_their_windows) {
   const auto tokens = some_tokens(400, 6);
   size_t tried = 0;
-  for (uint64_t seed = 0; tried < 4; ++seed) {
+  for (uint64_t seed = 0; tried < tried_cases(4); ++seed) {
     if (!has_groups(random_graph(seed))) continue;
     ++tried;
     SCOPED_TRACE(fmt::format("seed {}", seed));

@@ -7,12 +7,14 @@
 #include <cstdlib>
 #include <string>
 
+#include "tests/tried_cases.h"
+
 namespace lockstep {
 namespace {
 
 TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t first = 1;
-  uint64_t last = 10'000;
+  uint64_t last = tried_cases(10'000);
   if (const char* seed = std::getenv("LOCKSTEP_SIMULATION_SEED")) {
     first = last = std::stoull(seed);
   }
@@ -34,11 +36,11 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   }
   if (first == last) return;
   // Each of these must have happened often, or it was not tested.
-  EXPECT_GT(hits, 20'000U);
-  EXPECT_GT(preemptions, 8'000U);
-  EXPECT_GT(evictions, 10'000U);
-  EXPECT_GT(overdue, 1'000U);
-  EXPECT_GT(discarded, 1'000U);
+  EXPECT_GT(hits, tried_cases(20'000U));
+  EXPECT_GT(preemptions, tried_cases(8'000U));
+  EXPECT_GT(evictions, tried_cases(10'000U));
+  EXPECT_GT(overdue, tried_cases(1'000U));
+  EXPECT_GT(discarded, tried_cases(1'000U));
 }
 
 }  // namespace

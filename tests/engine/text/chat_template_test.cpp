@@ -15,6 +15,7 @@
 #include "engine/text/jinja/render.h"
 #include "tests/engine/text/counted_steps.h"
 #include "tests/paths.h"
+#include "tests/tried_cases.h"
 
 namespace lockstep {
 namespace {
@@ -202,6 +203,7 @@ TEST(ChatTemplate, one_template_renders_in_several_threads) {
 }
 
 TEST(ChatTemplateBudget, steps_end_long_loops) {
+  const TemplateLimits limits = {.steps = tried_cases(TemplateLimits().steps)};
   for (const char* source :
        {"{% for i in range(100000) %}{% for j in range(100000) %}{% endfor %}{% endfor %}",
         "{% for i in range(100000) %}{% for j in range(100000) %}{{ '' }}{% endfor %}{% endfor %}",
@@ -210,7 +212,7 @@ TEST(ChatTemplateBudget, steps_end_long_loops) {
         "{% for i in range(100000) %}{% set x = range(100000)|list|length %}{% endfor %}",
         "{% set x = ('a,' * 3000000).split(',') %}",
         "{% for i in range(99999) %}{% set x = ('ab' * 100000).rfind('b' * 1000) %}{% endfor %}"}) {
-    EXPECT_THAT(error_of(source), HasSubstr("budget")) << source;
+    EXPECT_THAT(error_of(source, limits), HasSubstr("budget")) << source;
   }
   EXPECT_THAT(error_of("{% for i in range(1000) %}{{ i }}{% endfor %}", {.steps = 100}),
               HasSubstr("budget of 100 steps"));
@@ -277,7 +279,7 @@ std::string repeat(const std::string& text, size_t count) {
 }
 
 TEST(ChatTemplateBudget, depth_of_the_template_is_bounded) {
-  constexpr size_t kMany = 100'000;
+  const size_t many = tried_cases(100'000);
   for (const auto& [open, middle, close] :
        std::vector<std::array<std::string, 3>>{{"(", "1", ")"},
                                                {"[", "1", "]"},
@@ -295,14 +297,14 @@ TEST(ChatTemplateBudget, depth_of_the_template_is_bounded) {
                                                {"1 is eq [", "1", "]"},
                                                {"", "1", " if 1"},
                                                {"x[1:", "1", "]"}}) {
-    const std::string source = "{{ " + repeat(open, kMany) + middle + repeat(close, kMany) + " }}";
+    const std::string source = "{{ " + repeat(open, many) + middle + repeat(close, many) + " }}";
     EXPECT_THAT(error_of(source), HasSubstr("depth budget")) << open << close;
   }
   for (const char* tag : {"{% if 1 %}", "{% for i in [1] %}", "{% filter upper %}", "{% set x %}",
                           "{% macro m() %}", "{% with %}", "{% generation %}", "{% call m() %}"}) {
-    EXPECT_THAT(error_of(repeat(tag, kMany)), HasSubstr("depth budget")) << tag;
+    EXPECT_THAT(error_of(repeat(tag, many)), HasSubstr("depth budget")) << tag;
   }
-  EXPECT_THAT(error_of("{% set " + repeat("(", kMany) + "a"), HasSubstr("depth budget"));
+  EXPECT_THAT(error_of("{% set " + repeat("(", many) + "a"), HasSubstr("depth budget"));
   EXPECT_THAT(error_of("{{ ((((1)))) }}", {.depth = 3}), HasSubstr("depth budget"));
 }
 

@@ -66,22 +66,27 @@ struct Copies {
 };
 
 struct Thread {
-  Place place;
   Wait wait;
   Copies copies;
   bool has_waited = false;  // for the launches before
   bool has_ended = false;
 };
 
-using Stack = std::unique_ptr<char[]>;
-// Kept from one grid to the next: to have them anew takes longer than most kernels.
-thread_local std::vector<Stack> spare_stacks;
+// Runs one thread of the grid after another: it is begun once, and waits for the next when one has
+// ended.
+struct Fibre {
+  std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
+  Place place;
+};
 
-Stack take_stack() {
-  if (spare_stacks.empty()) return std::make_unique_for_overwrite<char[]>(kStackBytes);
-  Stack stack = std::move(spare_stacks.back());
-  spare_stacks.pop_back();
-  return stack;
+// Kept from one grid to the next: to have them anew takes longer than most kernels.
+thread_local std::vector<std::unique_ptr<Fibre>> spare_fibres;
+
+std::unique_ptr<Fibre> take_fibre() {
+  if (spare_fibres.empty()) return std::make_unique<Fibre>();
+  std::unique_ptr<Fibre> fibre = std::move(spare_fibres.back());
+  spare_fibres.pop_back();
+  return fibre;
 }
 
 }  // namespace
@@ -94,7 +99,7 @@ struct HostBlock {
   unsigned row = 0;
   std::unique_ptr<std::byte[]> shared;
   std::byte* shared_begin = nullptr;
-  std::vector<Stack> stacks;  // by thread
+  std::vector<std::unique_ptr<Fibre>> fibres;  // by thread
   std::vector<Thread> threads;
   std::vector<Warp> warps;
   Rendezvous rendezvous;
@@ -125,7 +130,7 @@ void go_on(Place& from, Place& to) {
 }
 
 void yield() {
-  go_on(own_thread().place, block->scheduler);
+  go_on(block->fibres[block->thread]->place, block->scheduler);
 }
 
 void meet(Rendezvous& rendezvous, unsigned count) {
@@ -154,7 +159,7 @@ bool copies_go_on(const Copies& copies) {
   return std::ranges::any_of(copies.closed, [](const auto& group) { return !group.empty(); });
 }
 
-void begin_thread() {
+void run_thread() {
   block->kernel();
   Thread& own = own_thread();
   CHECK(own.has_waited, "thread {} of block {}, {} ends without having waited for launches",
@@ -164,16 +169,22 @@ void begin_thread() {
   own.has_ended = true;
   --block->running;
   block->moved = true;
-  yield();
 }
 
-void prepare_thread(unsigned thread) {
-  block->threads[thread] = {};
-  ucontext_t& context = block->threads[thread].place.context;
+void run_threads() {
+  for (;;) {
+    run_thread();
+    yield();
+  }
+}
+
+void prepare_fibre(Fibre& fibre) {
+  if (fibre.place.begun) return;
+  ucontext_t& context = fibre.place.context;
   getcontext(&context);
-  context.uc_stack = {.ss_sp = block->stacks[thread].get(), .ss_flags = 0, .ss_size = kStackBytes};
+  context.uc_stack = {.ss_sp = fibre.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
   context.uc_link = nullptr;
-  makecontext(&context, begin_thread, 0);
+  makecontext(&context, run_threads, 0);
 }
 
 void begin_block(unsigned index) {
@@ -184,7 +195,10 @@ void begin_block(unsigned index) {
   block->rendezvous = {};
   block->lets_next = false;
   for (Warp& warp : block->warps) warp.rendezvous = {};
-  for (unsigned thread = 0; thread < count; ++thread) prepare_thread(thread);
+  for (unsigned thread = 0; thread < count; ++thread) {
+    block->threads[thread] = {};
+    prepare_fibre(*block->fibres[thread]);
+  }
   block->running = count;
 }
 
@@ -196,7 +210,7 @@ void take_turns() {
       Thread& next = block->threads[thread];
       if (next.has_ended || !next.wait.over()) continue;
       block->thread = thread;
-      go_on(block->scheduler, next.place);
+      go_on(block->scheduler, block->fibres[thread]->place);
     }
     // A thread that rests, or has met others, has moved.
   } while (block->moved);
@@ -230,7 +244,7 @@ HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
   const auto address = reinterpret_cast<uintptr_t>(grid.shared.get());
   grid.shared_begin = grid.shared.get() + (128 - address % 128);
   grid.scheduler.begun = true;
-  for (unsigned thread = 0; thread < shape.threads; ++thread) grid.stacks.push_back(take_stack());
+  for (unsigned thread = 0; thread < shape.threads; ++thread) grid.fibres.push_back(take_fibre());
   grid.threads.resize(shape.threads);
   grid.warps.resize(shape.threads / kWarpThreads);
   grid.is_early = true;
@@ -241,7 +255,12 @@ HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
 }
 
 HostGrid::~HostGrid() {
-  for (Stack& stack : block_->stacks) spare_stacks.push_back(std::move(stack));
+  for (unsigned thread = 0; thread < block_->shape.threads; ++thread) {
+    std::unique_ptr<Fibre>& fibre = block_->fibres[thread];
+    // One that is in the middle of a kernel begins anew.
+    if (!block_->threads[thread].has_ended) fibre->place.begun = false;
+    spare_fibres.push_back(std::move(fibre));
+  }
 }
 
 void HostGrid::finish() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine/base/pause_point.h"
+#include "tests/tried_cases.h"
 
 namespace lockstep {
 namespace {
@@ -54,7 +55,7 @@ TEST(PreparationOrder, a_turn_goes_on_while_nobody_else_waits) {
 }
 
 TEST(PreparationOrder, processor_time_is_shared_evenly_by_clients_however_many_jobs_they_have) {
-  for (uint32_t seed = 1; seed <= 100; ++seed) {
+  for (uint32_t seed = 1; seed <= tried_cases(100); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     PreparationOrder order(without_credit(1 + seed % 3));
@@ -264,7 +265,7 @@ TEST(PreparationOrder, what_waits_half_prepared_is_bounded_in_number_and_bytes) 
 
 // One client's flood, as large and as dear as it likes.
 TEST(PreparationOrder, beside_one_that_floods_every_others_job_begins_and_ends) {
-  for (uint32_t seed = 1; seed <= 10; ++seed) {
+  for (uint32_t seed = 1; seed <= tried_cases(10); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937 random(seed);
     PreparationLimits limits;
