@@ -37,7 +37,6 @@ llama.cpp's own; built with clang 19). LLAMA_CPP_LIB_PATH may name a folder with
 """
 
 import argparse
-import ctypes
 import json
 import math
 from collections.abc import Callable
@@ -50,7 +49,6 @@ import llama_cpp
 import numpy as np
 import torch
 import transformers
-from llama_cpp import llama_cpp as llama
 from transformers.models.deepseek_v2.modeling_deepseek_v2 import DeepseekV2Moe
 from transformers.models.llama import modeling_llama
 from transformers.models.paddleocr_vl.modeling_paddleocr_vl import (PaddleOCRTextConfig,
@@ -61,6 +59,7 @@ from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLTextConfig, Qw
 from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (Qwen3VLMoeTextConfig,
                                                                     Qwen3VLMoeTextModel)
 
+from llama_cpp_logits import llama_logits, quiet_llama
 from make_logits_fixtures import TENSOR_NAMES, add_tokenizer, interleaved, set_experts_apart
 
 SEED = 43
@@ -1363,46 +1362,6 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer.close()
 
 
-def llama_logits(path: Path, family: Family, tokens: np.ndarray) -> np.ndarray:
-    """Of llama.cpp, which loads the file: the logits of the last rows, in f32 throughout."""
-    options = llama.llama_model_default_params()
-    options.n_gpu_layers = 0
-    if family.latent and not family.latent.query_rank:
-        # llama.cpp knows by the number of layers, 26 and 27, which models lack this key.
-        overrides = (llama.llama_model_kv_override * 2)()
-        overrides[0].key = b"deepseek2.attention.q_lora_rank"
-        overrides[0].tag = llama.LLAMA_KV_OVERRIDE_TYPE_INT
-        options.kv_overrides = overrides
-    model = llama.llama_model_load_from_file(str(path).encode(), options)
-    if not model:
-        raise ValueError(f"{family.name}: llama.cpp does not load it")
-    options = llama.llama_context_default_params()
-    options.n_ctx = family.served_context or family.context
-    options.n_batch = options.n_ubatch = 256
-    options.n_threads = options.n_threads_batch = 1
-    options.type_k = options.type_v = llama_cpp.GGML_TYPE_F32
-    options.flash_attn_type = 0
-    context = llama.llama_init_from_model(model, options)
-    batch = llama.llama_batch_init(len(tokens), 0, 1)
-    batch.n_tokens = len(tokens)
-    for index, token in enumerate(tokens):
-        batch.token[index] = int(token)
-        batch.pos[index] = index
-        batch.n_seq_id[index] = 1
-        batch.seq_id[index][0] = 0
-        batch.logits[index] = 1
-    if llama.llama_decode(context, batch) != 0:
-        raise ValueError(f"{family.name}: llama.cpp does not compute it")
-    rows = []
-    for index in range(len(tokens) - ROWS, len(tokens)):
-        row = llama.llama_get_logits_ith(context, index)
-        rows.append(np.ctypeslib.as_array(row, (family.vocabulary,)).copy())
-    llama.llama_batch_free(batch)
-    llama.llama_free(context)
-    llama.llama_model_free(model)
-    return np.array(rows)
-
-
 def table_gelu(values: torch.Tensor) -> torch.Tensor:
     """GELU's approximation by tanh as llama.cpp computes it: both sides of its table are f16."""
     table = torch.nn.functional.gelu(values.half().float(), approximate="tanh").half().float()
@@ -1443,7 +1402,9 @@ def write_family(folder: Path, family: Family) -> dict:
     if family.served_context:
         entry["context"] = family.served_context
     if family.has_llama_logits:
-        rows = llama_logits(path, family, tokens)
+        rows = llama_logits(path, tokens, family.served_context or family.context,
+                            family.vocabulary, ROWS,
+                            family.latent is not None and not family.latent.query_rank)
         difference = float(np.abs(rows - kept[-1]).max()) / spread
         choice = f", experts are chosen by {min(gaps):.3f}" if gaps else ""
         print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}, llama.cpp differs "
@@ -1475,9 +1436,7 @@ def main() -> None:
     arguments = parser.parse_args()
     arguments.output.mkdir(parents=True, exist_ok=True)
     torch.set_num_threads(1)
-    quiet = llama.llama_log_callback(lambda level, text, data: print(text.decode(), end="")
-                                     if level == 4 else None)
-    llama.llama_log_set(quiet, ctypes.c_void_p(0))
+    quiet = quiet_llama()  # as long as llama.cpp may call it
     index = arguments.output / "index.json"
     entries = {}
     if arguments.only and index.exists():
