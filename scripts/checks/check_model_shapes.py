@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Shows that the files of scripts/models/make_model.py are what they say: for every shape, lockstepd
-and llama.cpp compute the same from the same file.
+"""Shows that the files of scripts/models/make_model.py are what they say: for every shape,
+lockstepd and llama.cpp compute the same from the same file.
 
     scripts/checks/check_model_shapes.py --program build/release/lockstepd [--shape NAME ...]
 
