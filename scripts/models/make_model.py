@@ -166,7 +166,9 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
     writer.add_block_count(shape.layers)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.embedding)
-    writer.add_feed_forward_length(shape.feed_forward)
+    writer.add_feed_forward_length(
+        [shape.feed_forward_of(layer) for layer in range(shape.layers)] if shape.sharing
+        else shape.feed_forward)
     if shape.mixture:
         add_mixture(writer, shape)
     add_heads(writer, shape)
@@ -175,6 +177,9 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
         writer.add_layer_norm_eps(shape.epsilon)
     else:
         writer.add_layer_norm_rms_eps(shape.epsilon)
+    if shape.family.writes_layer_keys:
+        writer.add_embedding_length_per_layer_input(shape.layer_embedding)
+        writer.add_shared_kv_layers(shape.sharing.count if shape.sharing else 0)
     add_keys(writer, shape)
     writer.add_vocab_size(shape.vocabulary)
     writer.add_file_type(FORMATS[mix][1])

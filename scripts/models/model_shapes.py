@@ -47,6 +47,7 @@ class FullLayers:
     head_size: int
     kv_heads: int
     rotated_part: float  # of a head's rotary pairs
+    has_values: bool = False  # without, keys are values
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,11 +63,19 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True)
+class SharingLayers:
+    """The last layers, which read the keys and values of earlier ones."""
+    count: int
+    feed_forward: int
+
+
+@dataclasses.dataclass(frozen=True)
 class Family:
     """What an architecture's files hold, where that is not what Llama's do."""
     # Before attention and before the feed-forward; empty: there is none.
     norms: tuple[str, str] = ("attn_norm", "ffn_norm")
     more_norms: tuple[str, ...] = ()  # of the residual, too
+    expert_norms: tuple[str, ...] = ()  # likewise, of layers with experts
     is_layer_norm: bool = False  # the key of the epsilon
     has_norm_biases: bool = False
     # The norms of queries and keys: "" for none, "head" for weights of one head that all share,
@@ -78,8 +87,8 @@ class Family:
     fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: they hold others
     is_gated: bool = True  # the feed-forward
     has_both: bool = False  # a dense feed-forward beside experts
-    shares_values: bool = False  # keys of layers without a window are their values
     writes_pattern: bool = False  # which layers have a window
+    writes_layer_keys: bool = False  # of Shape.layer_embedding and Shape.sharing
     keys: dict = dataclasses.field(default_factory=dict)  # beside those of Shape.keys
 
 
@@ -115,13 +124,13 @@ FAMILIES = {
                       writes_pattern=True),
     "gemma2": Family(more_norms=POST_NORMS),
     "gemma3": Family(more_norms=POST_NORMS, head_norms="head"),
-    "gemma4": Family(more_norms=(*POST_NORMS, "pre_ffw_norm_2", "post_ffw_norm_1",
-                                 "post_ffw_norm_2"),
+    "gemma4": Family(more_norms=POST_NORMS,
+                     expert_norms=("pre_ffw_norm_2", "post_ffw_norm_1", "post_ffw_norm_2"),
                      head_norms="head", has_plain_scores=True, fused=("ffn_gate_up_exps",),
-                     has_both=True, shares_values=True, writes_pattern=True,
+                     has_both=True, writes_pattern=True,
                      vectors=("ffn_gate_inp.scale", "ffn_down_exps.scale",
                               "layer_output_scale.weight"),
-                     keys={"embedding_length_per_layer_input": 0, "attention.shared_kv_layers": 0}),
+                     writes_layer_keys=True),
     "glm4": Family(more_norms=POST_NORMS, fused=("ffn_up",)),
     "glm4moe": Family(norms=("attn_norm", "post_attention_norm"), biases=INPUTS,
                       vectors=("exp_probs_b.bias",), keys=SIGMOID_KEYS),
@@ -176,6 +185,8 @@ class Shape:
     original_context: int = 0  # LongRoPE's; 0: it has none
     latents: Latents | None = None
     window: Window | None = None
+    layer_embedding: int = 0  # columns of an embedding that each layer has of each token
+    sharing: SharingLayers | None = None
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
     @property
@@ -189,6 +200,12 @@ class Shape:
     def full(self, layer: int) -> FullLayers | None:
         """The sizes of a layer without a window, where they are not the usual ones."""
         return self.window.full if self.window and not self.window.holds(layer) else None
+
+    def is_sharing(self, layer: int) -> bool:
+        return self.sharing is not None and layer >= self.layers - self.sharing.count
+
+    def feed_forward_of(self, layer: int) -> int:
+        return self.sharing.feed_forward if self.is_sharing(layer) else self.feed_forward
 
     def has_experts(self, layer: int) -> bool:
         return self.mixture is not None and layer >= self.mixture.dense_layers
@@ -274,6 +291,17 @@ SHAPES = {
                              mixture=Mixture(128, 8, 704),
                              window=Window(1024, 6, 1e4, FullLayers(512, 2, 0.25)),
                              keys={"final_logit_softcapping": 30.0}),
+    "gemma-4-31b": Shape("gemma4", 60, 5376, 21504, 32, 16, 256, 262144, 262144, 1e6, 1e-6, True,
+                         window=Window(1024, 6, 1e4, FullLayers(512, 4, 0.25)),
+                         keys={"final_logit_softcapping": 30.0}),
+    "gemma-4-e2b": Shape("gemma4", 35, 1536, 6144, 8, 1, 256, 262144, 131072, 1e6, 1e-6, True,
+                         window=Window(512, 5, 1e4, FullLayers(512, 1, 0.25, True)),
+                         layer_embedding=256, sharing=SharingLayers(20, 12288),
+                         keys={"final_logit_softcapping": 30.0}),
+    "gemma-4-e4b": Shape("gemma4", 42, 2560, 10240, 8, 2, 256, 262144, 131072, 1e6, 1e-6, True,
+                         window=Window(512, 6, 1e4, FullLayers(512, 2, 0.25, True)),
+                         layer_embedding=256, sharing=SharingLayers(18, 10240),
+                         keys={"final_logit_softcapping": 30.0}),
     "glm-4-9b": Shape("glm4", 40, 4096, 13696, 32, 2, 128, 151552, 32768, 1e4, 1e-5, False,
                       rotary_size=64),
     "glm-4.5-air": Shape("glm4moe", 46, 4096, 10944, 96, 8, 128, 151552, 131072, 1e6, 1e-5, False,
@@ -350,7 +378,7 @@ def tiny(shape: Shape) -> Shape:
     heads = max(2, 256 // shape.head_size)
     kv_heads = {1: 1, shape.heads: heads}.get(shape.kv_heads, heads // 2)
     is_square = shape.heads * shape.head_size == shape.embedding
-    window, mixture, latents = shape.window, shape.mixture, shape.latents
+    window, mixture, latents, sharing = shape.window, shape.mixture, shape.latents, shape.sharing
     feed_forward = 256
     if mixture:
         has_one_width = shape.feed_forward == mixture.feed_forward
@@ -361,9 +389,13 @@ def tiny(shape: Shape) -> Shape:
     if window:
         full = window.full and dataclasses.replace(window.full, kv_heads=1)
         window = dataclasses.replace(window, tokens=32, full=full)
+    if sharing:
+        times = sharing.feed_forward // shape.feed_forward
+        sharing = dataclasses.replace(sharing, feed_forward=times * feed_forward)
     if latents:
         latents = dataclasses.replace(latents, size=128, query=latents.query and 96)
     return dataclasses.replace(
         shape, embedding=heads * shape.head_size if is_square else 256, feed_forward=feed_forward,
         heads=heads, kv_heads=kv_heads, vocabulary=512,
-        mixture=mixture, window=window, latents=latents)
+        mixture=mixture, window=window, latents=latents, sharing=sharing,
+        layer_embedding=min(shape.layer_embedding, 32))

@@ -142,9 +142,11 @@ def plan_attention(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
     output = matrix(block + "attn_output.weight", embedding, query, layer_gain(shape))
     if "attn_qkv" in shape.family.fused:
         return [matrix(block + "attn_qkv.weight", query + 2 * key, embedding), output]
-    made = [matrix(block + "attn_q.weight", query, embedding),
-            matrix(block + "attn_k.weight", key, embedding)]
-    if not (full and shape.family.shares_values):
+    made = [matrix(block + "attn_q.weight", query, embedding)]
+    if shape.is_sharing(layer):
+        return [*made, output]
+    made.append(matrix(block + "attn_k.weight", key, embedding))
+    if not full or full.has_values:
         made.append(matrix(block + "attn_v.weight", key, embedding))
     return [*made, output]
 
@@ -166,7 +168,7 @@ def plan_experts(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
     """The matrices of what follows attention."""
     mixture, made = shape.mixture, []
     if not shape.has_experts(layer) or shape.family.has_both:
-        made = plan_feed_forward(shape, block, shape.feed_forward)
+        made = plan_feed_forward(shape, block, shape.feed_forward_of(layer))
     if not shape.has_experts(layer):
         return made
     if mixture.shared_columns:
@@ -185,7 +187,7 @@ def plan_head_norms(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
     if shape.family.has_plain_scores:
         made[1].mean /= math.sqrt(size)
         made[1].deviation /= math.sqrt(size)
-    return made
+    return made[:1] if shape.is_sharing(layer) else made
 
 
 def plan_vectors(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
@@ -195,6 +197,36 @@ def plan_vectors(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
     return [TensorPlan(block + name, 0, sizes[VECTORS[name].size], VECTORS[name].deviation,
                        VECTORS[name].mean) for name in shape.family.vectors
             if shape.has_experts(layer) or not name.startswith(of_experts)]
+
+
+def plan_more_norms(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
+    names = shape.family.more_norms
+    if shape.has_experts(layer):
+        names += shape.family.expert_norms
+    return [norm(f"{block}{name}.weight", shape.embedding) for name in names]
+
+
+def plan_layer_embedding(shape: Shape, block: str) -> list[TensorPlan]:
+    """What adds a token's embedding for the layer to the residual."""
+    own, embedding = shape.layer_embedding, shape.embedding
+    if not own:
+        return []
+    return [matrix(block + "inp_gate.weight", own, embedding),
+            matrix(block + "proj.weight", embedding, own, layer_gain(shape)),
+            norm(block + "post_norm.weight", embedding)]
+
+
+def plan_layer_embeddings(shape: Shape) -> list[TensorPlan]:
+    """The embeddings of all layers."""
+    own = shape.layer_embedding
+    if not own:
+        return []
+    columns = shape.layers * own
+    return [TensorPlan("per_layer_token_embd.weight", shape.vocabulary, columns,
+                       1 / math.sqrt(own)),
+            matrix("per_layer_model_proj.weight", columns, shape.embedding,
+                   math.sqrt(shape.embedding)),
+            norm("per_layer_proj_norm.weight", own)]
 
 
 def with_bias(tensor: TensorPlan) -> list[TensorPlan]:
@@ -215,8 +247,8 @@ def plan_layer(shape: Shape, layer: int) -> list[TensorPlan]:
             *(TensorPlan(tensor.name.replace(".weight", ".bias"), 0, tensor.rows, 0.1,
                          experts=tensor.experts) for tensor in biased),
             *plan_head_norms(shape, layer, block),
-            *(norm(f"{block}{name}.weight", shape.embedding) for name in family.more_norms),
-            *plan_vectors(shape, layer, block)]
+            *plan_more_norms(shape, layer, block), *plan_vectors(shape, layer, block),
+            *plan_layer_embedding(shape, block)]
 
 
 def plan_tensors(shape: Shape) -> list[TensorPlan]:
@@ -231,6 +263,7 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
         tensors += [TensorPlan(f"rope_factors_{name}.weight", 0, shape.rotated // 2, 0,
                                values=np.linspace(1, most, shape.rotated // 2, dtype=np.float32))
                     for name, most in (("long", 60.0), ("short", 3.0))]
+    tensors += plan_layer_embeddings(shape)
     for layer in range(shape.layers):
         tensors += plan_layer(shape, layer)
     last = norm("output_norm.weight", embedding)
@@ -252,8 +285,9 @@ def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
     chosen = FORMATS[mix][0]
     if mix == "MXFP4_MOE":
         return chosen if tensor.experts else Q.Q8_0
-    output = "token_embd.weight" if shape.tied else "output.weight"
-    if tensor.name == output and chosen not in WIDE_FORMATS and not pure:
+    outputs = (("token_embd.weight", "per_layer_token_embd.weight") if shape.tied
+               else ("output.weight",))
+    if tensor.name in outputs and chosen not in WIDE_FORMATS and not pure:
         chosen = Q.Q6_K
     large = ("attn_v.weight", "ffn_down.weight", "ffn_down_exps.weight")
     if mix.endswith("_K_M") and tensor.name.endswith(large):
