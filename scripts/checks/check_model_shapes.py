@@ -63,11 +63,15 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 def compared(shape: Shape, is_exact: bool) -> Shape:
     """The tiny form without what differs for a known reason: llama.cpp rounds the bounds of YaRN's
-    ramp, which gpt-oss does not; where rounding is coarse, a token may get other experts.
+    ramp, which gpt-oss does not, and takes the usual ones whatever deepseek2's files say; where
+    rounding is coarse, a token may get other experts.
     """
     shape = tiny(shape)
     if shape.architecture == "gpt-oss":
         shape = dataclasses.replace(shape, keys={})
+    if shape.architecture == "deepseek2":
+        keys = {key: value for key, value in shape.keys.items() if "yarn_beta" not in key}
+        shape = dataclasses.replace(shape, keys=keys)
     if shape.mixture and not is_exact:
         mixture = dataclasses.replace(shape.mixture, used=shape.mixture.experts)
         shape = dataclasses.replace(shape, mixture=mixture)

@@ -187,6 +187,7 @@ class Shape:
     window: Window | None = None
     layer_embedding: int = 0  # columns of an embedding that each layer has of each token
     sharing: SharingLayers | None = None
+    vectors: tuple[str, ...] = ()  # beside the family's
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
     @property
@@ -273,6 +274,20 @@ SHAPES = {
                               latents=Latents(512, 0, 128),
                               keys=yarn(40.0, 4096, log_multiplier=0.0707)
                               | {"expert_gating_func": SOFTMAX}),
+    "deepseek-v3": Shape("deepseek2", 61, 7168, 18432, 128, 1, 128, 129280, 163840, 1e4, 1e-6,
+                         False, mixture=Mixture(256, 8, 2048, 1, 3, scale=2.5), rotary_size=64,
+                         latents=Latents(512, 1536, 128), vectors=("exp_probs_b.bias",),
+                         keys=yarn(40.0, 4096, log_multiplier=0.1) | SIGMOID_KEYS
+                         | {"expert_group_count": 8, "expert_group_used_count": 4}),
+    "kimi-k2": Shape("deepseek2", 61, 7168, 18432, 64, 1, 128, 163840, 131072, 5e4, 1e-6, False,
+                     mixture=Mixture(384, 8, 2048, 1, 1, scale=2.827), rotary_size=64,
+                     latents=Latents(512, 1536, 128), vectors=("exp_probs_b.bias",),
+                     keys=yarn(32.0, 4096, log_multiplier=0.1, beta_fast=1.0, beta_slow=1.0)
+                     | SIGMOID_KEYS),
+    "glm-4.7-flash": Shape("deepseek2", 47, 2048, 10240, 20, 1, 192, 154880, 202752, 1e6, 1e-5,
+                           False, mixture=Mixture(64, 4, 1536, 1, 1, scale=1.8), rotary_size=64,
+                           latents=Latents(512, 768, 256), vectors=("exp_probs_b.bias",),
+                           keys=SIGMOID_KEYS),
     "mistral-small-4-119b": Shape("mistral4", 36, 4096, 12288, 32, 1, 64, 131072, 1048576, 1e4,
                                   1e-6, False, mixture=Mixture(128, 4, 2048, 1, scale=1.0),
                                   rotary_size=64, latents=Latents(256, 1024, 128),
@@ -383,8 +398,9 @@ def tiny(shape: Shape) -> Shape:
     if mixture:
         has_one_width = shape.feed_forward == mixture.feed_forward
         feed_forward = 64 if has_one_width else feed_forward
+        experts = max(8, 2 * shape.keys.get("expert_group_count", 1))
         mixture = dataclasses.replace(
-            mixture, experts=8, used=min(mixture.used, 2), feed_forward=64,
+            mixture, experts=experts, used=min(mixture.used, 2), feed_forward=64,
             shared_feed_forward=mixture.shared_feed_forward and 64 * max(mixture.shared, 1))
     if window:
         full = window.full and dataclasses.replace(window.full, kv_heads=1)

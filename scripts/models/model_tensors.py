@@ -195,7 +195,7 @@ def plan_vectors(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
              "experts": shape.mixture.experts if shape.mixture else 0}
     of_experts = ("exp_probs", "ffn_gate_inp", "ffn_down_exps")
     return [TensorPlan(block + name, 0, sizes[VECTORS[name].size], VECTORS[name].deviation,
-                       VECTORS[name].mean) for name in shape.family.vectors
+                       VECTORS[name].mean) for name in shape.family.vectors + shape.vectors
             if shape.has_experts(layer) or not name.startswith(of_experts)]
 
 

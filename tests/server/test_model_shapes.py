@@ -55,7 +55,8 @@ def test_every_family_has_a_shape():
 # Billions that these models are known to have, without what sees and hears.
 @pytest.mark.parametrize("name, billions", [
     ("gpt-oss-20b", 20.9), ("gemma-3-4b", 3.88), ("gemma-4-26b-a4b", 25.2), ("gemma-4-31b", 30.7),
-    ("deepseek-v2-lite", 15.7), ("glm-4.5-air", 107), ("minimax-m2", 229),
+    ("deepseek-v2-lite", 15.7), ("deepseek-v3", 671), ("kimi-k2", 1026), ("glm-4.7-flash", 29.9),
+    ("mistral-small-4-119b", 119), ("glm-4.5-air", 107), ("minimax-m2", 229),
     ("qwen1.5-moe-a2.7b", 14.3), ("llama-4-scout", 108), ("gemma-2-2b", 2.61),
     ("olmoe-1b-7b", 6.92), ("command-r-35b", 35), ("dots.llm1", 142), ("ling-lite-1.5", 16.8),
     ("hunyuan-a13b", 80.4), ("ernie-4.5-21b-a3b", 21.8), ("granite-3.1-3b-a800m", 3.3),
