@@ -10,6 +10,7 @@ the same file. index.json lists them:
     {"versions": {...},
      "models": [{"name", "file", "architecture", "ranks", "reference", "columns", "spread",
                  "llama_cpp": {"rows": "<file>", "difference"},
+                 "q8_0": {"rows": "<file>", "row_count", "llama_cpp": {"difference"}},
                  "sequences": [{"tokens": [...], "second_text", "rows": "<file>"}]}]}
 
 `second_text` is the first token of the second of two texts, whose token type is 1; llama.cpp knows
@@ -17,6 +18,8 @@ of one type alone, so that its sequences are one text. `difference` is the large
 references, in units of the rows' spread: llama.cpp takes GELU from a table of float16, always as
 its approximation by tanh, which is 1e-3 of it. transformers has no Jina Embeddings 2: JinaModel
 below is its published code's computation, and llama.cpp's rows are the proof that this is so.
+
+"q8_0" is of a copy in Q8_0, as make_family_fixtures.py says: the last rows of the second sequence.
 
 It needs torch, transformers, gguf, numpy and llama-cpp-python, as make_family_fixtures.py does.
 --only <name> leaves all files of the other rows as they are.
@@ -36,13 +39,15 @@ import torch
 import transformers
 from llama_cpp import llama_cpp as llama
 
-from make_logits_fixtures import add_tokenizer
+from llama_cpp_logits import quiet_llama
+from make_logits_fixtures import add_tokenizer, is_quantized, rounded_to_q8_0
 
 SEED = 47
 VOCABULARY, HIDDEN, HEADS, LAYERS, WIDE, CONTEXT = 131, 32, 2, 2, 48, 128
 LENGTHS = (40, 100)
 EPSILON = 1e-5
 DIFFERENCE_MAX = 2e-2  # of the spread, between transformers and llama.cpp
+COPY_ROWS, COPY_DIFFERENCE_MAX = 4, 0.1  # of copies in Q8_0; the root of the mean square
 COMMON = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_attention_heads": HEADS,
           "num_hidden_layers": LAYERS, "intermediate_size": WIDE}
 BERT_NAMES = {
@@ -197,7 +202,15 @@ def tensor_name(model: Model, name: str) -> str | None:
     return f"{model.names[base]}.{kind}" if base in model.names else None
 
 
-def write_file(path: Path, model: Model, network: torch.nn.Module) -> None:
+def round_to_copy(model: Model, network: torch.nn.Module) -> None:
+    """Rounds the weights to what a copy in Q8_0 holds."""
+    for name, values in network.named_parameters():
+        array = values.detach().numpy()
+        if is_quantized(tensor_name(model, name) or "", array):
+            values.data.copy_(torch.from_numpy(rounded_to_q8_0(array)))
+
+
+def write_file(path: Path, model: Model, network: torch.nn.Module, is_copy: bool = False) -> None:
     writer = gguf.GGUFWriter(str(path), model.architecture)
     prefix = model.architecture + "."
     writer.add_name("tiny")
@@ -226,7 +239,11 @@ def write_file(path: Path, model: Model, network: torch.nn.Module) -> None:
             array = array[model.position_offset:]
         if model.adds_one and "norm" in written:
             array = array + 1
-        writer.add_tensor(written, np.ascontiguousarray(array))
+        if is_copy and is_quantized(written, array):
+            kind = gguf.GGMLQuantizationType.Q8_0
+            writer.add_tensor(written, gguf.quants.quantize(array, kind), raw_dtype=kind)
+        else:
+            writer.add_tensor(written, np.ascontiguousarray(array))
     add_tokenizer(writer, VOCABULARY)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
@@ -282,6 +299,30 @@ def llama_rows(path: Path, model: Model, tokens: np.ndarray, columns: int) -> np
     return np.array(rows)
 
 
+def as_llama_gives(model: Model, rows: np.ndarray) -> np.ndarray:
+    if model.ranks and rows.shape[1] > 1:
+        return torch.softmax(torch.from_numpy(rows), 1).numpy()
+    return rows
+
+
+def copy_entry(folder: Path, model: Model, tokens: np.ndarray, spread: float) -> dict:
+    network = make_network(model)
+    round_to_copy(model, network)
+    path = folder / f"{model.name}-q8_0.gguf"
+    write_file(path, model, network, is_copy=True)
+    rows = reference_rows(model, network, tokens, len(tokens))[-COPY_ROWS:]
+    others = llama_rows(path, model, tokens, rows.shape[1])[-COPY_ROWS:]
+    path.unlink()
+    between = as_llama_gives(model, rows) - others
+    difference = float(np.sqrt(np.square(between).mean())) / spread
+    print(f"  in Q8_0 llama.cpp differs by {difference:.1e}")
+    if difference > COPY_DIFFERENCE_MAX:
+        raise ValueError(f"{model.name}: in Q8_0 llama.cpp differs by {difference} of the spread")
+    name = f"{model.name}-q8_0.f32"
+    np.concatenate([rows, others]).astype("<f4").tofile(folder / name)
+    return {"rows": name, "row_count": len(rows), "llama_cpp": {"difference": difference}}
+
+
 def write_model(folder: Path, model: Model) -> dict:
     network = make_network(model)
     path = folder / f"{model.name}.gguf"
@@ -297,26 +338,28 @@ def write_model(folder: Path, model: Model) -> dict:
         sequences.append({"tokens": tokens.tolist(), "second_text": second_text, "rows": name})
     spread = float(np.std(rows)) if not model.ranks else float(np.abs(rows).max())
     others = llama_rows(path, model, tokens, rows.shape[1])
-    ours = rows
-    if model.ranks and rows.shape[1] > 1:  # llama.cpp gives the softmax
-        ours = torch.softmax(torch.from_numpy(rows), 1).numpy()
-    difference = float(np.abs(ours - others).max()) / spread
-    print(f"{model.name}: {path.stat().st_size} bytes, spread {spread:.3f}, llama.cpp {difference:.2g}")
+    difference = float(np.abs(as_llama_gives(model, rows) - others).max()) / spread
+    print(f"{model.name}: {path.stat().st_size} bytes, spread {spread:.3f}, llama.cpp differs by "
+          f"{difference:.2g}")
     if difference > DIFFERENCE_MAX:
         raise ValueError(f"{model.name}: llama.cpp differs by {difference} of the spread")
     others.astype("<f4").tofile(folder / f"{model.name}-llama.f32")
     return {"name": model.name, "file": path.name, "architecture": model.architecture,
             "ranks": model.ranks, "reference": model.network.__name__, "columns": rows.shape[1],
             "spread": spread, "sequences": sequences,
-            "llama_cpp": {"rows": f"{model.name}-llama.f32", "difference": difference}}
+            "llama_cpp": {"rows": f"{model.name}-llama.f32", "difference": difference},
+            "q8_0": copy_entry(folder, model, tokens, spread)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--only", help="the name of one row")
-    only = parser.parse_args().only
-    folder = Path(__file__).resolve().parents[2] / "tests/fixtures/encoders"
+    parser.add_argument("--output", type=Path,
+                        default=Path(__file__).resolve().parents[2] / "tests/fixtures/encoders")
+    arguments = parser.parse_args()
+    only, folder = arguments.only, arguments.output
     folder.mkdir(exist_ok=True)
+    quiet = quiet_llama()  # as long as llama.cpp may call it
     index = folder / "index.json"
     known = json.loads(index.read_text())["models"] if index.exists() else []
     found = {entry["name"]: entry for entry in known}

@@ -10,6 +10,7 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
      "models": [{"name", "file", "architecture", "format", "reference", "vocabulary", "spread",
                  "same_as", "context", "llama_cpp": {"logits": "<file>", "difference"},
                  "llama_cpp_gelu": {"difference"},
+                 "q8_0": {"logits": "<file>", "llama_cpp": {"difference"}},
                  "sequences": [{"tokens": [...], "first_row", "row_count", "logits": "<file>"}]}]}
 
 `reference` names the class that computed the logits. transformers has none for internlm2, xverse,
@@ -19,11 +20,17 @@ compute what its Llama does with experts of its DeepSeek V2, their weights norma
 for minicpm, which computes what its Granite does; nor for Mistral Large 3 (deepseek2-temperature),
 which computes what its Mistral 4 does; for maincoder and orion it is Llama with what is below. For
 these llama.cpp's logits are the proof that this is so; so they are for those of PlainDecoder below.
-`difference` is the largest between the two, in units of the logits' spread. `same_as` names the
-file with the same weights in other tensors; what has it and no "llama_cpp" is a form that llama.cpp
-does not read in this architecture. The weights are rounded to the file's format first; transformers
-computes in float32 on the rounded ones. Where a mixture chooses some of its experts, the weights
-say which clearly enough that rounding cannot change the choice.
+`difference` is the largest between the two, in units of the logits' spread.
+
+"q8_0" is of a copy of the file whose matrices are Q8_0, where their rows are whole blocks: the
+tests make it. Its logits, of the second sequence, are those of transformers with the weights that
+are in the copy, and behind them those of llama.cpp, which reads the copy; `difference` is the root
+of the mean square, since llama.cpp rounds activations.
+
+`same_as` names the file with the same weights in other tensors; what has it and no "llama_cpp" is a
+form that llama.cpp does not read in this architecture. The weights are rounded to the file's format
+first; transformers computes in float32 on the rounded ones. Where a mixture chooses some of its
+experts, the weights say which clearly enough that rounding cannot change the choice.
 
 llama.cpp takes GELU from a table whose both sides are float16, always as its approximation by tanh;
 where a family has it, logits differ by about 1e-3 of their spread, and <name>-llama.f32 would prove
@@ -40,7 +47,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 
@@ -60,13 +67,17 @@ from transformers.models.qwen3_vl_moe.modeling_qwen3_vl_moe import (Qwen3VLMoeTe
                                                                     Qwen3VLMoeTextModel)
 
 from llama_cpp_logits import llama_logits, quiet_llama
-from make_logits_fixtures import TENSOR_NAMES, add_tokenizer, interleaved, set_experts_apart
+from make_logits_fixtures import (TENSOR_NAMES, add_tokenizer, interleaved, is_quantized,
+                                  rounded_to_q8_0, set_experts_apart)
 
 SEED = 43
 ROWS = 4  # whose logits are kept
 CONTEXT = 512
 # The largest difference between transformers and llama.cpp that is taken for rounding.
 DIFFERENCE_MAX = {"F32": 1e-4, "Q8_0": 0.1}
+# The largest root of the mean square of those differences for copies in Q8_0; of models that have
+# nothing in common it is 1.4. Where attention is sharp, single logits differ by half the spread.
+COPY_DIFFERENCE_MAX = 0.2
 # With a table's GELU some row is as near; in others a value may have rounded to a neighbour in f16.
 TABLE_DIFFERENCE_MAX = 1e-3
 # The least by which the scores of a token's experts are above the others', biases included.
@@ -1328,6 +1339,31 @@ def add_keys(writer: gguf.GGUFWriter, family: Family, keys: dict,
             add(name, value)
 
 
+def round_to_copy(family: Family, network: torch.nn.Module) -> bool:
+    """Rounds the weights to what a copy in Q8_0 holds; returns whether it holds others at all."""
+    parameters = [parameter for _, parameter in all_parameters(network)]
+    values = [parameter.detach().clone() for parameter in parameters]
+    written = {name: tensor.copy() for name, tensor in file_tensors(family, network).items()}
+    # A file of the weights' places tells where each of its elements comes from.
+    start = 0
+    for parameter in parameters:
+        places = torch.arange(start, start + parameter.numel(), dtype=torch.float32)
+        parameter.data.copy_(places.view(parameter.shape))
+        start += parameter.numel()
+    assert start < 1 << 24  # places are exact
+    flat = torch.cat([each.flatten() for each in values]).numpy()
+    found = False
+    for name, places in file_tensors(family, network).items():
+        if is_quantized(name, places) and ".nextn." not in name:
+            found = True
+            flat[places.astype(np.int64)] = rounded_to_q8_0(written[name])
+    for parameter in parameters:
+        count = parameter.numel()
+        parameter.data.copy_(torch.from_numpy(flat[:count]).view(parameter.shape))
+        flat = flat[count:]
+    return found
+
+
 def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     writer = gguf.GGUFWriter(str(path), family.architecture)
     writer.add_name("tiny")  # llama.cpp wants certain tokens of a vocabulary named "phi3"
@@ -1350,7 +1386,7 @@ def write_file(path: Path, family: Family, network: torch.nn.Module) -> None:
     add_rope(writer, family)
     add_keys(writer, family, family.last_keys, network)
     for name, values in file_tensors(family, network).items():
-        if family.format != "F32" and is_matrix(values, name) and "ffn_gate_inp" not in name:
+        if family.format != "F32" and is_quantized(name, values):
             kind = gguf.GGMLQuantizationType[family.format]
             writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
         else:
@@ -1376,6 +1412,59 @@ def use_table_gelu(network: torch.nn.Module) -> None:
         activation.forward = table_gelu
 
 
+def last_logits(network: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
+
+
+def llama_logits_of(path: Path, family: Family, tokens: np.ndarray) -> np.ndarray:
+    return llama_logits(path, tokens, family.served_context or family.context, family.vocabulary,
+                        ROWS, family.latent is not None and not family.latent.query_rank)
+
+
+def copy_entry(folder: Path, family: Family, network: torch.nn.Module, tokens: np.ndarray,
+               spread: float) -> dict:
+    """The logits of a copy in Q8_0, which the tests make; {} where all would stay F32."""
+    if family.format != "F32" or family.same_as or not round_to_copy(family, network):
+        return {}
+    rows = logits = last_logits(network, tokens)
+    copy = {"logits": f"{family.name}-q8_0.f32"}
+    if family.has_llama_logits:
+        path = folder / f"{family.name}-q8_0.gguf"
+        write_file(path, replace(family, format="Q8_0"), network)
+        others = llama_logits_of(path, family, tokens)
+        path.unlink()
+        difference = float(np.sqrt(np.square(others - logits).mean())) / spread
+        print(f"  in Q8_0 llama.cpp differs by {difference:.1e}", flush=True)
+        if difference > COPY_DIFFERENCE_MAX:
+            raise ValueError(f"{family.name}: in Q8_0 transformers and llama.cpp differ by "
+                             f"{difference}")
+        copy["llama_cpp"] = {"difference": float(f"{difference:.1e}")}
+        rows = np.concatenate([logits, others])
+    rows.astype("<f4").tofile(folder / copy["logits"])
+    return {"q8_0": copy}
+
+
+def llama_entry(folder: Path, family: Family, network: torch.nn.Module, tokens: np.ndarray,
+                logits: np.ndarray, spread: float) -> dict:
+    """What llama.cpp gives for the file, beside the network's logits of the tokens."""
+    rows = llama_logits_of(folder / f"{family.name}.gguf", family, tokens)
+    difference = float(np.abs(rows - logits).max()) / spread
+    print(f"  llama.cpp differs by {difference:.1e}", flush=True)
+    if family.has_table_gelu:
+        use_table_gelu(network)
+        by_row = np.abs(rows - last_logits(network, tokens)).max(axis=1) / spread
+        difference = float(by_row.max())
+        print(f"  and by {difference:.1e} with its GELU, of a row {by_row.min():.1e}")
+        if difference < TABLE_DIFFERENCE_MAX and by_row.min() < DIFFERENCE_MAX[family.format]:
+            return {"llama_cpp_gelu": {"difference": float(f"{difference:.1e}")}}
+    if difference > DIFFERENCE_MAX[family.format]:
+        raise ValueError(f"{family.name}: transformers and llama.cpp differ by {difference}")
+    file = f"{family.name}-llama.f32"
+    rows.astype("<f4").tofile(folder / file)
+    return {"llama_cpp": {"logits": file, "difference": float(f"{difference:.1e}")}}
+
+
 def write_family(folder: Path, family: Family) -> dict:
     network = make_network(family)
     path = folder / f"{family.name}.gguf"
@@ -1383,10 +1472,10 @@ def write_family(folder: Path, family: Family) -> dict:
     random, sequences, kept, gaps = np.random.default_rng(SEED), [], [], []
     for length in family.lengths:
         tokens = random.integers(0, family.vocabulary, length)
-        with torch.no_grad():
-            if has_choice(family):
+        if has_choice(family):
+            with torch.no_grad():
                 gaps.append(check_choice(family, network, torch.from_numpy(tokens)[None]))
-            logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
+        logits = last_logits(network, tokens)
         file = f"{family.same_as or family.name}-{length}.f32"
         if not family.same_as:
             logits.astype("<f4").tofile(folder / file)
@@ -1394,6 +1483,8 @@ def write_family(folder: Path, family: Family) -> dict:
         sequences.append({"tokens": tokens.tolist(), "first_row": length - ROWS,
                           "row_count": ROWS, "logits": file})
     spread = float(np.std(np.concatenate(kept)))
+    choice = f", experts are chosen by {min(gaps):.3f}" if gaps else ""
+    print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}{choice}", flush=True)
     entry = {"name": family.name, "file": path.name, "architecture": family.architecture,
              "format": family.format, "reference": family.reference,
              "vocabulary": family.vocabulary, "spread": round(spread, 4)}
@@ -1401,30 +1492,10 @@ def write_family(folder: Path, family: Family) -> dict:
         entry["same_as"] = f"{family.same_as}.gguf"
     if family.served_context:
         entry["context"] = family.served_context
+    copy = copy_entry(folder, family, make_network(family), tokens, spread)
     if family.has_llama_logits:
-        rows = llama_logits(path, tokens, family.served_context or family.context,
-                            family.vocabulary, ROWS,
-                            family.latent is not None and not family.latent.query_rank)
-        difference = float(np.abs(rows - kept[-1]).max()) / spread
-        choice = f", experts are chosen by {min(gaps):.3f}" if gaps else ""
-        print(f"{family.name}: {path.stat().st_size} bytes, spread {spread:.2f}, llama.cpp differs "
-              f"by {difference:.1e}{choice}", flush=True)
-        if family.has_table_gelu:
-            use_table_gelu(network)
-            with torch.no_grad():
-                logits = network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
-            by_row = np.abs(rows - logits).max(axis=1) / spread
-            difference = float(by_row.max())
-            print(f"  and by {difference:.1e} with its GELU, of a row {by_row.min():.1e}")
-            if difference < TABLE_DIFFERENCE_MAX and by_row.min() < DIFFERENCE_MAX[family.format]:
-                return entry | {"llama_cpp_gelu": {"difference": float(f"{difference:.1e}")},
-                                "sequences": sequences}
-        if difference > DIFFERENCE_MAX[family.format]:
-            raise ValueError(f"{family.name}: transformers and llama.cpp differ by {difference}")
-        entry["llama_cpp"] = {"logits": f"{family.name}-llama.f32",
-                              "difference": float(f"{difference:.1e}")}
-        rows.astype("<f4").tofile(folder / entry["llama_cpp"]["logits"])
-    return entry | {"sequences": sequences}
+        entry |= llama_entry(folder, family, network, tokens, logits, spread)
+    return entry | copy | {"sequences": sequences}
 
 
 def main() -> None:

@@ -260,6 +260,20 @@ def byte_letters() -> list[str]:
     return [letters[b] for b in range(256)]
 
 
+def is_quantized(name: str, values: np.ndarray) -> bool:
+    """Whether a copy of the file in Q8_0 has this so: tests/engine/runtime/quantized_copy.cpp,
+    which makes copies, has the same rule.
+    """
+    unfit = ("norm", "ffn_gate_inp", "position_embd", "token_types")
+    return (name.endswith(".weight") and values.ndim > 1 and values.shape[-1] % 32 == 0
+            and not any(part in name for part in unfit))
+
+
+def rounded_to_q8_0(values: np.ndarray) -> np.ndarray:
+    kind = gguf.GGMLQuantizationType.Q8_0
+    return gguf.quants.dequantize(gguf.quants.quantize(values, kind), kind)
+
+
 def add_tokenizer(writer: gguf.GGUFWriter, vocabulary: int) -> None:
     """A byte-level vocabulary of so many tokens, of which two are merged and one is control."""
     merged = ["he", "\u0120t"]

@@ -17,8 +17,10 @@
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/pooling.h"
 #include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/quantized_copy.h"
 #include "tests/engine/runtime/reference_model.h"
 #include "tests/paths.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -114,6 +116,60 @@ TEST(Encoders, are_what_float64_computes) {
     LoadedModel loaded(path, {});
     expect_near(loaded.compute_alone(tokens, 128), reference,
                 roundings_of(table, Profile::kFast, KvFormat::kF32));
+  }
+}
+
+// The last `count` rows of all, or the one that a head looks at.
+LogitRows last_rows(const LoadedModel& loaded, const LogitRows& rows, bool ranks, size_t count) {
+  if (ranks && loaded.model().graph.sees_ahead()) return {rows.front()};
+  return {rows.end() - static_cast<ptrdiff_t>(count), rows.end()};
+}
+
+// The root of the mean square of what differs.
+double usual_difference(const LogitRows& rows, const LogitRows& expected) {
+  double sum = 0;
+  size_t count = 0;
+  for (size_t row = 0; row < expected.size(); ++row) {
+    for (size_t column = 0; column < expected[row].size(); ++column, ++count) {
+      sum += std::pow(static_cast<double>(rows.at(row).at(column)) - expected[row][column], 2);
+    }
+  }
+  return std::sqrt(sum / static_cast<double>(count));
+}
+
+// The engine is near to float64, which is near to transformers; see families_test.cpp.
+TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_in_q8_0) {
+  const test::Folder folder;
+  const std::string path = folder / "copy.gguf";
+  for (const auto& model : read_models()) {
+    SCOPED_TRACE(model.at("name").get<std::string>());
+    write_quantized_copy(kFolder + model.at("file").get<std::string>(), path);
+    const auto tokens = model.at("sequences")[1].at("tokens").get<std::vector<TokenId>>();
+    const auto ranks = model.at("ranks").get<bool>();
+    const auto count = model.at("q8_0").at("row_count").get<size_t>();
+    const auto spread = model.at("spread").get<double>();
+    const LogitRows stored =
+        read_rows(model["q8_0"].at("rows").get<std::string>(), model.at("columns").get<size_t>());
+    ASSERT_EQ(stored.size(), 2 * count);
+    const LogitRows transformers(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(count));
+    const LogitRows llama_cpp(stored.begin() + static_cast<ptrdiff_t>(count), stored.end());
+    const ReferenceModel reference(path, tokens);
+    LogitRows exact;
+    for (const auto& row : reference.logits()) exact.emplace_back(row.begin(), row.end());
+    LoadedModel loaded(path, {});
+    EXPECT_LT(worst_difference(last_rows(loaded, exact, ranks, count), transformers),
+              5e-5 * spread);
+    const LogitRows rows = loaded.compute_alone(tokens, 128);
+    const KernelTable& table = *choose_kernel_table(kernel_row()).value();
+    expect_near(rows, reference, roundings_of(table, Profile::kFast, KvFormat::kF32));
+    LogitRows ours = last_rows(loaded, rows, ranks, count);
+    if (ranks && ours[0].size() > 1) ours = softmax(ours);
+    EXPECT_LT(usual_difference(ours, llama_cpp), 0.1 * spread) << "llama.cpp";
+    for (const std::vector<double>& shares :
+         std::vector<std::vector<double>>{{3, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
+      LoadedModel split(path, {.workers = 2, .shares = shares});
+      expect_same_bits(rows, split.compute_alone(tokens, 128));
+    }
   }
 }
 
