@@ -100,7 +100,18 @@ MergeIndex::Merge MergeIndex::find(int32_t left, int32_t right) const {
   return slots_[find_slot(pair_key(left, right))].merge;
 }
 
+namespace {
+
+// How many bytes two texts begin with alike.
+size_t shared_bytes(std::string_view a, std::string_view b) {
+  const auto differs = std::ranges::mismatch(a, b);
+  return static_cast<size_t>(differs.in1 - a.begin());
+}
+
+}  // namespace
+
 PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> tokens) {
+  std::erase_if(tokens, [](const auto& token) { return token.first.empty(); });
   std::sort(tokens.begin(), tokens.end());
   const auto same = [](const auto& a, const auto& b) { return a.first == b.first; };
   tokens.erase(std::unique(tokens.begin(), tokens.end(), same), tokens.end());
@@ -113,21 +124,30 @@ PrefixIndex::PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> token
     Texts own = texts[node];
     // The shortest of them is the node's own.
     if (own.begin < own.end && tokens[own.begin].first.size() == own.depth) {
-      if (own.depth > 0) nodes_[node].token = tokens[own.begin].second;
+      nodes_[node].token = tokens[own.begin].second;
       ++own.begin;
     }
     nodes_[node].first_child = static_cast<uint32_t>(nodes_.size());
+    const auto byte_of = [&](const auto& token) {
+      return static_cast<uint8_t>(token.first[own.depth]);
+    };
+    const auto at = [&](size_t index) { return tokens.begin() + static_cast<ptrdiff_t>(index); };
     for (size_t begin = own.begin; begin < own.end;) {
-      const char byte = tokens[begin].first[own.depth];
-      size_t end = begin + 1;
-      while (end < own.end && tokens[end].first[own.depth] == byte) ++end;
-      nodes_.emplace_back();
-      bytes_.push_back(static_cast<uint8_t>(byte));
-      texts.push_back({begin, end, own.depth + 1});
+      const std::string_view first = tokens[begin].first;
+      const auto next =
+          std::ranges::upper_bound(at(begin), at(own.end), byte_of(tokens[begin]), {}, byte_of);
+      const auto end = static_cast<size_t>(next - tokens.begin());
+      // Sorted: what the first and the last share, all do.
+      const size_t depth = shared_bytes(first, tokens[end - 1].first);
+      nodes_.push_back({.rest = first.substr(own.depth + 1, depth - own.depth - 1)});
+      bytes_.push_back(byte_of(tokens[begin]));
+      texts.push_back({begin, end, depth});
       begin = end;
     }
     nodes_[node].child_count = static_cast<uint32_t>(nodes_.size()) - nodes_[node].first_child;
   }
+  nodes_.shrink_to_fit();
+  bytes_.shrink_to_fit();
 }
 
 }  // namespace lockstep

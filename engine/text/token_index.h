@@ -65,31 +65,38 @@ class MergeIndex {
   std::vector<Slot> slots_;
 };
 
-// Texts as a tree of bytes: finds all of them that a text begins with in one walk.
+// Texts as a tree, whose nodes are where they part: finds all of them that a text begins with in
+// one walk. At most two nodes for each text, whatever its length.
 class PrefixIndex {
  public:
   PrefixIndex() = default;
-  // Texts and their tokens; empty texts are ignored, of equal texts the lowest token counts. All
-  // texts together have at most kBytesMax bytes.
+  // Texts, which are borrowed and must outlive the index, and their tokens; empty texts are
+  // ignored, of equal texts the lowest token counts.
   explicit PrefixIndex(std::vector<std::pair<std::string_view, int32_t>> tokens);
-  static constexpr size_t kBytesMax = size_t{1} << 31U;
+
+  // The index's own memory, without the texts.
+  size_t size_bytes() const { return nodes_.size() * sizeof(Node) + bytes_.size(); }
 
   // Calls found(size_bytes, token) for each of the texts that `text` begins with, the shortest
   // first.
   template <typename Found>
   void for_each_prefix(std::string_view text, const Found& found) const {
-    uint32_t node = 0;
+    uint32_t index = 0;
     for (size_t size = 0; size < text.size();) {
-      node = child(node, static_cast<uint8_t>(text[size]));
-      if (node == 0) return;
+      index = child(index, static_cast<uint8_t>(text[size]));
+      if (index == 0) return;
+      const Node& node = nodes_[index];
       ++size;
-      if (nodes_[node].token >= 0) found(size, nodes_[node].token);
+      if (!text.substr(size).starts_with(node.rest)) return;
+      size += node.rest.size();
+      if (node.token >= 0) found(size, node.token);
     }
   }
 
  private:
-  // Children stand together, ascending by their bytes.
+  // Children stand together, ascending by the byte that leads to them.
   struct Node {
+    std::string_view rest;  // behind that byte, of what leads to it
     uint32_t first_child = 0;
     uint32_t child_count = 0;
     int32_t token = -1;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "engine/text/special_tokens.h"
-#include "engine/text/token_index.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -18,13 +17,14 @@ namespace {
 constexpr size_t kVocabularySizeMax = size_t{1} << 24U;
 constexpr size_t kMergeCountMax = size_t{1} << 26U;
 constexpr size_t kTokenBytesMax = size_t{64} << 10U;
+constexpr size_t kVocabularyBytesMax = size_t{1} << 31U;
 
 Result<void> check_bytes(const TokenizerData& data) {
   size_t total = 0;
   for (const std::string& text : data.tokens) total += text.size();
-  if (total > PrefixIndex::kBytesMax) {
+  if (total > kVocabularyBytesMax) {
     return invalid_input("tokenizer.ggml.tokens has {} bytes of texts; at most {} are supported.",
-                         total, PrefixIndex::kBytesMax);
+                         total, kVocabularyBytesMax);
   }
   return {};
 }

@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 constexpr size_t kCharactersPerPause = 64;              // some microseconds
+constexpr size_t kCharacterBytesMax = 4;
 
 std::optional<TokenId> find_text(const TokenizerData& data, std::string_view text) {
   const auto found = std::ranges::find(data.tokens, text);
@@ -59,6 +60,8 @@ WordPieceTokenizer::WordPieceTokenizer(TokenizerData data) {
     if (type(token) == TokenType::kUserDefined) {
       user_defined.emplace_back(letters, token);
       special.emplace_back(letters, token);
+    } else if (letters.size() > rules_.characters_max * kCharacterBytesMax) {
+      // No word is as long.
     } else if (begins_word) {
       starts.emplace_back(letters, token);
     } else {

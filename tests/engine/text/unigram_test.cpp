@@ -159,6 +159,21 @@ TEST(PrefixIndex, finds_every_text_that_another_begins_with) {
   }
 }
 
+TEST(PrefixIndex, takes_little_for_long_texts) {
+  std::vector<std::string> texts;
+  for (size_t count = 1; count <= 100; ++count) texts.emplace_back(10'000 * count, 'a');
+  std::vector<std::pair<std::string_view, int32_t>> tokens;
+  for (size_t id = 0; id < texts.size(); ++id) tokens.emplace_back(texts[id], id);
+  const PrefixIndex index(tokens);
+  EXPECT_LT(index.size_bytes(), 100 * 100U);
+  size_t count = 0;
+  index.for_each_prefix(texts.back() + "b", [&](size_t size_bytes, int32_t token) {
+    EXPECT_EQ(size_bytes, texts[static_cast<size_t>(token)].size());
+    EXPECT_EQ(token, static_cast<int32_t>(count++));
+  });
+  EXPECT_EQ(count, 100U);
+}
+
 // "a" is replaced by "x" and "ab" by "y", in a double array by hand: the root's children are found
 // at 128 ^ byte, those of "a" at its place ^ 1 ^ byte.
 std::vector<uint8_t> small_character_map() {
