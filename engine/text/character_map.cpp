@@ -42,6 +42,17 @@ Result<CharacterMap> CharacterMap::make(std::span<const uint8_t> bytes) {
   if (!units.empty()) std::memcpy(map.units_.data(), units.data(), units.size());
   const auto texts = bytes.subspan(sizeof(unit_bytes) + unit_bytes);
   map.replacements_.assign(texts.begin(), texts.end());
+  for (size_t begin = 0; begin < map.replacements_.size();) {
+    const size_t size = map.replacements_.find('\0', begin) - begin;
+    if (size > kReplacementBytesMax) {
+      return invalid_input(
+          "tokenizer.ggml.precompiled_charsmap replaces strings by one of {} bytes; such a text "
+          "may "
+          "have {}.",
+          size, kReplacementBytesMax);
+    }
+    begin += size + 1;
+  }
   return map;
 }
 

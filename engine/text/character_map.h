@@ -18,9 +18,11 @@ namespace lockstep {
 class CharacterMap {
  public:
   CharacterMap() = default;  // replaces nothing
-  // kInvalidInput where sizes do not fit one another. Whatever else `bytes` hold, find() stays
-  // within them.
+  // kInvalidInput where sizes do not fit one another, or a replacement is longer than
+  // kReplacementBytesMax. Whatever else `bytes` hold, find() stays within them.
   static Result<CharacterMap> make(std::span<const uint8_t> bytes);
+  // A longer replacement is refused, so that texts grow no further. Unicode's own forms need 33.
+  static constexpr size_t kReplacementBytesMax = 256;
 
   struct Replacement {
     size_t size_bytes = 0;  // of the text that is replaced

@@ -11,7 +11,10 @@ SpecialTokens::SpecialTokens(std::vector<std::pair<std::string, int32_t>> tokens
   const auto last = std::unique(sorted_.begin(), sorted_.end(),
                                 [](const auto& a, const auto& b) { return a.first == b.first; });
   sorted_.erase(last, sorted_.end());
-  for (const auto& [text, token] : sorted_) starts_[static_cast<uint8_t>(text[0])] = true;
+  for (const auto& [text, token] : sorted_) {
+    starts_[static_cast<uint8_t>(text[0])] = true;
+    text_bytes_max_ = std::max(text_bytes_max_, text.size());
+  }
 }
 
 std::optional<SpecialTokens::Match> SpecialTokens::find(std::string_view text, size_t from,

@@ -33,12 +33,16 @@ class SpecialTokens {
   std::optional<Match> find(std::string_view text, size_t from,
                             const Accepts& accepts = nullptr) const;
 
+  // The longest text's size; 0: there is none.
+  size_t text_bytes_max() const { return text_bytes_max_; }
+
  private:
   std::optional<Match> find_at(std::string_view text, size_t position,
                                const Accepts& accepts) const;
 
   std::vector<std::pair<std::string, int32_t>> sorted_;
   std::array<bool, 256> starts_{};  // whether a text starts with this byte
+  size_t text_bytes_max_ = 0;
 };
 
 }  // namespace lockstep

@@ -23,7 +23,7 @@ namespace lockstep {
 struct EncodeOptions {
   bool add_special = true;     // the beginning (and end) tokens, where the model wants them
   bool parse_special = false;  // text such as "<|im_end|>" becomes the token instead of its letters
-  // Once there are more, what is left of the text may be left out.
+  // Once there are more, what is left of the text may be left out, and the last may be others.
   size_t tokens_max = std::numeric_limits<size_t>::max();
   // The ranges of foreign text, ascending and apart: no mark() is taken out of there, whole or in
   // part, with parse_special neither.

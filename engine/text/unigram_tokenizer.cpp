@@ -4,17 +4,27 @@
 #include <limits>
 #include <utility>
 
-#include "engine/base/pause_point.h"
-#include "engine/text/utf8.h"
-
 namespace lockstep {
 
 namespace {
 
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
-constexpr size_t kCharactersPerPause = 32;                 // some microseconds
+constexpr size_t kReadBytes = 4096;  // of the normalized text at a time
+// SentencePiece trains none that are longer: 512 characters.
+constexpr size_t kTokenBytesMax = 2048;
 // An unknown character's score lies so far below the least of all tokens'.
 constexpr double kUnknownPenalty = 10;
+
+// At each of a text's characters as many bytes may be compared, and so many places be waiting.
+Result<void> check_lengths(const TokenizerData& data) {
+  for (size_t id = 0; id < data.tokens.size(); ++id) {
+    if (data.tokens[id].size() <= kTokenBytesMax) continue;
+    return invalid_input(
+        "tokenizer.ggml.tokens[{}] has {} bytes; a token of a vocabulary of the kind 't5' may have "
+        "{}.",
+        id, data.tokens[id].size(), kTokenBytesMax);
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -42,6 +52,7 @@ Result<std::unique_ptr<Tokenizer>> UnigramTokenizer::make(TokenizerData data) {
     data.eos = static_cast<TokenId>(end - data.tokens.begin());
   }
   data.add_eos = data.add_eos.value_or(true);
+  if (auto checked = check_lengths(data); !checked) return std::unexpected(checked.error());
   auto map = CharacterMap::make(data.character_map);
   if (!map) return std::unexpected(map.error());
   return std::unique_ptr<Tokenizer>(new UnigramTokenizer(std::move(data), std::move(*map)));
@@ -69,6 +80,7 @@ UnigramTokenizer::UnigramTokenizer(TokenizerData data, CharacterMap map) : map_(
         break;
       case TokenType::kNormal:
         least = std::min(least, static_cast<double>(data_.scores[id]));
+        vocabulary_.text_bytes_max = std::max(vocabulary_.text_bytes_max, text.size());
         texts.emplace_back(text, token);
         break;
       case TokenType::kUnused:
@@ -76,9 +88,15 @@ UnigramTokenizer::UnigramTokenizer(TokenizerData data, CharacterMap map) : map_(
     }
     pieces_.push_back(unmark_spaces(text));
   }
-  unknown_score_ = least - kUnknownPenalty;
-  has_all_bytes_ = std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });
-  index_of_prefixes_ = PrefixIndex(std::move(texts));
+  rules_ = {.adds_space = data_.add_space_prefix.value_or(true),
+            .merges_spaces = data_.remove_extra_whitespaces.value_or(true)};
+  const bool has_all_bytes = std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });
+  if (has_all_bytes) vocabulary_.bytes = byte_tokens_;
+  vocabulary_.texts = data_.tokens;
+  vocabulary_.scores = data_.scores;
+  vocabulary_.prefixes = PrefixIndex(std::move(texts));
+  vocabulary_.unknown_score = least - kUnknownPenalty;
+  vocabulary_.unknown = *data_.unknown;
   user_defined_ = SpecialTokens(std::move(user_defined));
   split_with_special_ = collect_special(
       [](TokenType type) { return type == TokenType::kControl || type == TokenType::kUnknown; });
@@ -86,110 +104,34 @@ UnigramTokenizer::UnigramTokenizer(TokenizerData data, CharacterMap map) : map_(
 
 void UnigramTokenizer::encode_plain(std::string_view text, bool /*first*/, size_t tokens_max,
                                     std::vector<TokenId>& tokens) const {
-  const std::string normal = normalize(text);
+  UnigramText normal(map_, rules_, text);
+  UnigramCut cut(vocabulary_, tokens_max, tokens);
+  std::string known;
+  while (!normal.is_at_end() && !cut.is_full()) {
+    normal.read(kReadBytes, known);
+    cut_known(normal.is_at_end(), known, cut, tokens);
+  }
+}
+
+void UnigramTokenizer::cut_known(bool is_whole, std::string& known, UnigramCut& cut,
+                                 std::vector<TokenId>& tokens) const {
+  const std::string_view text = known;
+  const size_t longest = user_defined_.text_bytes_max();
   size_t position = 0;
-  while (position < normal.size() && tokens.size() <= tokens_max) {
-    const auto match = user_defined_.find(normal, position);
-    const size_t end = match ? match->position : normal.size();
-    cut(std::string_view(normal).substr(position, end - position), tokens);
-    if (match) tokens.push_back(match->token);
-    position = match ? end + match->size_bytes : end;
+  while (!cut.is_full()) {
+    const auto match = user_defined_.find(text, position);
+    if (!match || (!is_whole && match->position + longest > text.size())) break;
+    cut.append(text.substr(position, match->position - position));
+    cut.finish();
+    tokens.push_back(match->token);
+    position = match->position + match->size_bytes;
   }
-}
-
-// Spaces are written as marks: one before the text, and of those that follow one another, or end
-// the text, only the first where the model wants it so.
-std::string UnigramTokenizer::normalize(std::string_view text) const {
-  const bool adds_space = data_.add_space_prefix.value_or(true);
-  const bool merges_spaces = data_.remove_extra_whitespaces.value_or(true);
-  std::string result;
-  result.reserve(text.size() + kSpaceMark.size());
-  if (adds_space && !merges_spaces && !text.empty()) result.append(kSpaceMark);
-  bool follows_space = merges_spaces;
-  const auto append = [&](std::string_view part) {
-    for (const char character : part) {
-      const bool is_space = character == ' ';
-      if (is_space && follows_space) continue;
-      if (result.empty() && adds_space) result.append(kSpaceMark);
-      if (is_space) {
-        result.append(kSpaceMark);
-      } else {
-        result.push_back(character);
-      }
-      follows_space = is_space && merges_spaces;
-    }
-  };
-  for (size_t count = 1; !text.empty(); ++count) {
-    if (count % kCharactersPerPause == 0) pause_point();
-    size_t size_bytes = 1;
-    if (const auto replaced = map_.find(text)) {
-      append(replaced->text);
-      size_bytes = replaced->size_bytes;
-    } else if (const DecodedCharacter character = decode_utf8(text); character.valid) {
-      append(text.substr(0, character.size_bytes));
-      size_bytes = character.size_bytes;
-    } else {
-      append(kReplacement);
-    }
-    text.remove_prefix(size_bytes);
-  }
-  while (merges_spaces && result.ends_with(kSpaceMark)) {
-    result.resize(result.size() - kSpaceMark.size());
-  }
-  return result;
-}
-
-void UnigramTokenizer::find_arrivals(std::string_view text, std::vector<Arrival>& arrivals) const {
-  arrivals.assign(text.size() + 1, {});
-  arrivals[0].token = kNoToken;
-  size_t count = 1;
-  for (size_t begin = 0; begin < text.size(); ++count) {
-    if (count % kCharactersPerPause == 0) pause_point();
-    const double score = arrivals[begin].score;
-    const auto offer = [&](size_t size_bytes, TokenId token, double added) {
-      Arrival& best = arrivals[begin + size_bytes];
-      if (best.token != kNotReached && !(score + added > best.score)) return;
-      best = {score + added, static_cast<uint32_t>(begin), token};
-    };
-    const size_t character = decode_utf8(text.substr(begin)).size_bytes;
-    bool has_character = false;
-    index_of_prefixes_.for_each_prefix(text.substr(begin), [&](size_t size_bytes, TokenId token) {
-      has_character = has_character || size_bytes == character;
-      offer(size_bytes, token, static_cast<double>(data_.scores[static_cast<size_t>(token)]));
-    });
-    if (!has_character) offer(character, kNoToken, unknown_score_);
-    begin += character;
-  }
-}
-
-void UnigramTokenizer::cut(std::string_view text, std::vector<TokenId>& tokens) const {
-  if (text.empty()) return;
-  std::vector<Arrival> arrivals;
-  find_arrivals(text, arrivals);
-  // The places where the best way's tokens end, the last first.
-  std::vector<size_t> ends;
-  for (size_t end = text.size(); end > 0; end = arrivals[end].begin) ends.push_back(end);
-  bool follows_unknown = false;
-  for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
-    const Arrival& arrival = arrivals[*end];
-    const bool is_unknown = arrival.token == kNoToken;
-    if (is_unknown) {
-      emit_unknown(text.substr(arrival.begin, *end - arrival.begin), follows_unknown, tokens);
-    } else {
-      tokens.push_back(arrival.token);
-    }
-    follows_unknown = is_unknown;
-  }
-}
-
-// Unknown characters beside each other are one unknown token.
-void UnigramTokenizer::emit_unknown(std::string_view text, bool follows_unknown,
-                                    std::vector<TokenId>& tokens) const {
-  if (!has_all_bytes_) {
-    if (!follows_unknown) tokens.push_back(*data_.unknown);
-    return;
-  }
-  for (const char byte : text) tokens.push_back(byte_tokens_[static_cast<uint8_t>(byte)]);
+  if (cut.is_full()) return;
+  size_t end = text.size();
+  if (!is_whole && longest > 0) end = std::max(position, end - std::min(end, longest - 1));
+  cut.append(text.substr(position, end - position));
+  if (is_whole) cut.finish();
+  known.erase(0, end);
 }
 
 }  // namespace lockstep

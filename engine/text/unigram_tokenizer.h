@@ -17,6 +17,8 @@
 #include "engine/base/result.h"
 #include "engine/text/character_map.h"
 #include "engine/text/tokenizer.h"
+#include "engine/text/unigram_cut.h"
+#include "engine/text/unigram_text.h"
 
 namespace lockstep {
 
@@ -30,26 +32,15 @@ class UnigramTokenizer final : public Tokenizer {
   void encode_plain(std::string_view text, bool first, size_t tokens_max,
                     std::vector<TokenId>& tokens) const override;
 
-  // The best way to reach a place in a text: its last token.
-  struct Arrival {
-    double score = 0;
-    uint32_t begin = 0;  // of the token
-    TokenId token = kNotReached;
-  };
-  static constexpr TokenId kNotReached = -2;
-  static constexpr TokenId kNoToken = -1;  // a character that no token has
-
-  std::string normalize(std::string_view text) const;
-  void cut(std::string_view text, std::vector<TokenId>& tokens) const;
-  void find_arrivals(std::string_view text, std::vector<Arrival>& arrivals) const;
-  void emit_unknown(std::string_view text, bool follows_unknown,
-                    std::vector<TokenId>& tokens) const;
+  // Cuts what is known of a normalized text, up to where a user-defined token may begin of which
+  // the end is not known yet, or all if it `is_whole`. Erases what was cut.
+  void cut_known(bool is_whole, std::string& known, UnigramCut& cut,
+                 std::vector<TokenId>& tokens) const;
 
   CharacterMap map_;
-  PrefixIndex index_of_prefixes_;
+  UnigramText::Rules rules_;
+  UnigramVocabulary vocabulary_;
   SpecialTokens user_defined_;  // as they are in a normalized text
-  double unknown_score_ = 0;
-  bool has_all_bytes_ = false;
 };
 
 }  // namespace lockstep

@@ -107,6 +107,11 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
     data.unknown.reset();
     expect_refused(data, "unknown_token_id");
   }
+  TokenizerData long_token = small_unigram(false);
+  long_token.tokens.back() = std::string(2049, 'x');
+  expect_refused(long_token, "tokens[22] has 2049 bytes");
+  long_token.tokens.back().pop_back();
+  EXPECT_TRUE(make_tokenizer(long_token));
   TokenizerData mapped = small_unigram(false);
   mapped.character_map = {1, 0, 0, 0, 0};
   expect_refused(mapped, "precompiled_charsmap");
