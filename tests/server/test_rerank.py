@@ -95,3 +95,5 @@ def test_a_text_longer_than_a_pass_is_refused_and_the_option_named(serve):
     answer = rank(ranker, documents=["x", "a" * 80])
     assert answer.status_code == 400 and answer.json()["error"]["param"] == "documents[1]"
     assert "--batch-tokens" in answer.text
+    # A document is not read to its end.
+    assert "has at least" in answer.json()["error"]["message"]

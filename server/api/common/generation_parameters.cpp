@@ -226,16 +226,21 @@ ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t
   return error;
 }
 
+ApiError context_exceeded_at_least(const RequestLimits& limits, uint64_t least,
+                                   std::string_view parameter) {
+  ApiError error = bad_parameter(
+      parameter, fmt::format("This model's maximum context length is {} tokens, but the prompt "
+                             "has at least {}. Shorten it.{}",
+                             limits.context_tokens, least, longer_context(limits)));
+  error.code = "context_length_exceeded";
+  return error;
+}
+
 ApiResult<std::vector<TokenId>> encode_fitting(const Tokenizer& tokenizer, std::string_view text,
                                                EncodeOptions options, const RequestLimits& limits,
                                                std::string_view parameter) {
   const auto refuse = [&](size_t least) {
-    ApiError error = bad_parameter(
-        parameter, fmt::format("This model's maximum context length is {} tokens, but the prompt "
-                               "has at least {}. Shorten it.{}",
-                               limits.context_tokens, least, longer_context(limits)));
-    error.code = "context_length_exceeded";
-    return std::unexpected(std::move(error));
+    return std::unexpected(context_exceeded_at_least(limits, least, parameter));
   };
   const size_t least = tokenizer.least_tokens(text.size());
   if (least > limits.context_tokens) return refuse(least);

@@ -58,9 +58,13 @@ std::optional<ApiError> check_choices(uint64_t prompts, uint64_t choices,
 ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t generated,
                           std::string_view parameter);
 
+// Likewise of a prompt that was not counted to its end, of which `least` tokens are known.
+ApiError context_exceeded_at_least(const RequestLimits& limits, uint64_t least,
+                                   std::string_view parameter);
+
 // The tokens of a prompt's text. One that cannot fit the context whatever its letters are is
 // refused before it is tokenized, and of one that comes to far more tokens the rest is not looked
-// at: 400 as context_exceeded(), with the least number that it has.
+// at: 400 as context_exceeded_at_least().
 ApiResult<std::vector<TokenId>> encode_fitting(const Tokenizer& tokenizer, std::string_view text,
                                                EncodeOptions options, const RequestLimits& limits,
                                                std::string_view parameter);

@@ -91,7 +91,7 @@ ApiResult<std::vector<Request>> make_rerank_requests(const ServedModel& model,
     }
     if (prompt.tokens.size() > limits.context_tokens) {
       return std::unexpected(
-          context_exceeded(limits, prompt.tokens.size(), 0, document_name(index)));
+          context_exceeded_at_least(limits, prompt.tokens.size(), document_name(index)));
     }
     tokens += prompt.tokens.size();
     if (tokens > limits.prompt_tokens_max) {
