@@ -196,6 +196,15 @@ const GgufTensor* GgufFile::find_tensor(std::string_view name) const {
   return entry == tensor_index_.end() ? nullptr : &tensors_[entry->second];
 }
 
+std::vector<const GgufTensor*> GgufFile::find_tensors(std::string_view prefix) const {
+  std::vector<const GgufTensor*> found;
+  for (auto entry = tensor_index_.lower_bound(prefix);
+       entry != tensor_index_.end() && entry->first.starts_with(prefix); ++entry) {
+    found.push_back(&tensors_[entry->second]);
+  }
+  return found;
+}
+
 Result<std::optional<std::string>> GgufFile::text(std::string_view key) const {
   const auto entry = metadata_.find(key);
   if (entry == metadata_.end()) return std::nullopt;

@@ -40,6 +40,8 @@ class GgufFile {
 
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;  // nullptr if there is none
+  // Those whose names begin so, by name.
+  std::vector<const GgufTensor*> find_tensors(std::string_view prefix) const;
 
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
 

@@ -62,8 +62,8 @@ std::optional<float> ModelTensors::number(const std::string& name) {
 }
 
 void ModelTensors::leave_out(const std::string& prefix, const std::string& part) {
-  for (const GgufTensor& tensor : file_.tensors()) {
-    if (tensor.name.starts_with(prefix)) unused_tensors_.emplace(tensor.name, part);
+  for (const GgufTensor* tensor : file_.find_tensors(prefix)) {
+    unused_tensors_.emplace(tensor->name, part);
   }
 }
 

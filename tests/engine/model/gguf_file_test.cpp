@@ -113,6 +113,10 @@ TEST(GgufFile, tensors_lie_where_the_writer_put_their_bytes) {
   EXPECT_EQ(file->find_tensor("four")->rows(), 12u);
   EXPECT_EQ(file->find_tensor("vector")->rows(), 1u);
   EXPECT_EQ(file->find_tensor("nobody"), nullptr);
+  ASSERT_EQ(file->find_tensors("fo").size(), 1u);
+  EXPECT_EQ(file->find_tensors("fo").front(), file->find_tensor("four"));
+  EXPECT_EQ(file->find_tensors("").size(), file->tensors().size());
+  EXPECT_TRUE(file->find_tensors("fours").empty());
   EXPECT_EQ(file->size_bytes(), bytes.size());
   test::expect_consistent(*file, bytes.size());
 }
