@@ -944,6 +944,15 @@ FAMILIES = (
                       "attention.head_count": [4, 0, 4, 0, 4],
                       "attention.head_count_kv": [2, 0, 0, 0, 1],
                       "feed_forward_length": [24, 40, 24, 0, 16]}),
+    # Attention is neither in the first layer, of which llama.cpp takes its sizes, nor in the last.
+    Family("deci-middle", "deci", "PlainDecoder",
+           {"parts": {"pairs": "neighbours", "heads": [0, 4, 4, 0], "kv_heads": [0, 2, 0, 0],
+                      "feed_forward": [24, 0, 16, 24]}},
+           layers=4, heads=4, head=8, is_tied=False,
+           last_keys={"attention.key_length": 8, "attention.value_length": 8,
+                      "attention.head_count": [0, 4, 4, 0], "attention.head_count_kv": [0, 2, 0, 0],
+                      "feed_forward_length": [24, 0, 16, 24]},
+           has_llama_logits=False),
     # The dense feed-forward is as wide as the residual.
     Family("arctic", "arctic", "PlainDecoder",
            {"parts": {"pairs": "neighbours", "experts": "beside", "feed_forward": [32, 32]}},

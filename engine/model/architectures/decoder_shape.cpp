@@ -83,6 +83,18 @@ Result<void> read_shared_layers(ModelKeys& keys, const std::string& architecture
   return {};
 }
 
+Result<void> check_heads(const std::string& architecture, const std::vector<size_t>& heads,
+                         const std::vector<size_t>& kv_heads) {
+  for (size_t layer = 0; layer < heads.size(); ++layer) {
+    if (heads[layer] > 0 && kv_heads[layer] > 0) return {};
+  }
+  if (heads.empty()) return {};  // no layers, which is another error
+  return invalid_input(
+      "{}.attention.head_count or head_count_kv is 0 in each of {} layers; one of them must have "
+      "attention",
+      architecture, heads.size());
+}
+
 // The attention that all heads of a layer make of keys and values of their own, or of latents.
 Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
                             const DecoderTraits& traits, DecoderShape& shape) {
@@ -90,6 +102,11 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
   const uint64_t least = traits.may_lack_parts ? 0 : 1;
   const std::vector<size_t> heads = keys.counts("attention.head_count", count, least, kMostColumns);
   shape.sizes.heads = std::max<size_t>(1, heads.empty() ? 0 : std::ranges::max(heads));
+  const bool has_kv_heads = !traits.has_latent_attention && keys.has("attention.head_count_kv");
+  const std::vector<size_t> kv_heads =
+      has_kv_heads ? keys.counts("attention.head_count_kv", count, least, kMostColumns) : heads;
+  if (auto read = keys.result(); !read) return read;
+  if (auto checked = check_heads(architecture, heads, kv_heads); !checked) return checked;
   const uint64_t even_share = shape.sizes.columns / shape.sizes.heads;
   if (traits.has_latent_attention) {
     auto latent = read_latent_attention(keys, architecture, shape.sizes.heads, even_share);
@@ -106,9 +123,6 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
   const size_t windowed = keys.count("attention.key_length_swa", dimension, kMaxHeadDimension);
   const size_t windowed_values =
       keys.count("attention.value_length_swa", value_dimension, kMaxHeadDimension);
-  const bool has_kv_heads = !shape.latent_attention && keys.has("attention.head_count_kv");
-  const std::vector<size_t> kv_heads =
-      has_kv_heads ? keys.counts("attention.head_count_kv", count, least, kMostColumns) : heads;
   if (auto read = keys.result(); !read) return read;
   for (size_t index = 0; index < count; ++index) {
     LayerShape& layer = shape.layers[index];

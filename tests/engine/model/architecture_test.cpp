@@ -304,6 +304,30 @@ TEST_F(ArchitectureTest, sizes_by_layer_are_one_for_each_within_their_bounds) {
             "of the second");
 }
 
+TEST_F(ArchitectureTest, a_layer_of_those_that_may_lack_parts_has_attention) {
+  const auto error = [&](const std::vector<int32_t>& heads, const std::vector<int32_t>& kv_heads,
+                         uint32_t columns) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("deci"));
+    file.add("deci.block_count", uint32_t{2}).add("deci.embedding_length", columns);
+    file.add("deci.context_length", uint32_t{128});
+    file.add("deci.feed_forward_length", uint32_t{40});
+    file.add_array("deci.attention.head_count", heads);
+    file.add_array("deci.attention.head_count_kv", kv_heads);
+    file.add("deci.attention.layer_norm_rms_epsilon", 1e-5F);
+    return error_of(file);
+  };
+  const std::string none =
+      "deci.attention.head_count or head_count_kv is 0 in each of 2 layers; one of them must have "
+      "attention";
+  for (const uint32_t columns : {64U, 4096U}) {
+    EXPECT_EQ(error({0, 0}, {0, 0}, columns), none);
+    EXPECT_EQ(error({4, 0}, {0, 2}, columns), none);  // a product in its place, and none
+  }
+  EXPECT_EQ(error({0, 4}, {0, 2}, 64), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error({4, 0}, {2, 0}, 64), "tensor token_embd.weight is missing");
+}
+
 TEST_F(ArchitectureTest, layers_read_keys_of_an_earlier_layer_that_is_as_they_are) {
   const auto error = [&](const std::vector<int32_t>& heads, uint32_t shared) {
     GgufWriter file;
