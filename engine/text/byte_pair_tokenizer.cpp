@@ -5,12 +5,14 @@
 
 #include "engine/base/pause_point.h"
 #include "engine/text/utf8.h"
+#include "engine/text/word_piece_text.h"
 
 namespace lockstep {
 
 namespace {
 
-constexpr size_t kWordsPerPause = 16;  // some microseconds
+constexpr size_t kWordsPerPause = 16;        // some microseconds
+constexpr size_t kCharactersPerPause = 256;  // likewise
 
 // GPT-2's alphabet: visible characters of Latin-1 stand for themselves, the other bytes, in order,
 // for the characters from U+0100 on.
@@ -54,13 +56,29 @@ std::string decode_alphabet(std::string_view text) {
   return bytes;
 }
 
+// Bytes that are no characters stay.
+std::string lower(std::string_view text) {
+  std::string lowered;
+  for (size_t count = 1; !text.empty(); ++count) {
+    if (count % kCharactersPerPause == 0) pause_point();
+    const DecodedCharacter character = decode_utf8(text);
+    if (character.valid) {
+      append_lower_case(character.code_point, lowered);
+    } else {
+      lowered.append(text.substr(0, character.size_bytes));
+    }
+    text.remove_prefix(character.size_bytes);
+  }
+  return lowered;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> BytePairTokenizer::make(TokenizerData data) {
-  auto pre = PreTokenizer::make(data.model == "gemma4" ? data.model : data.pre);
+  auto pre = PreTokenizer::make(data.model == "gpt2" ? data.pre : data.model);
   if (!pre) return std::unexpected(pre.error());
-  // Some files of Gemma 4 say no, against the model's own tokenizer.
-  if (pre->alphabet() == TokenAlphabet::kCharacters) data.add_bos = true;
+  if (pre->insists_on_bos()) data.add_bos = true;
+  if (pre->adds_separator()) data.add_separator = data.add_separator.value_or(true);
   std::unique_ptr<BytePairTokenizer> tokenizer(new BytePairTokenizer(std::move(*pre)));
   const std::vector<std::string> merges = std::move(data.merges);
   tokenizer->adopt(std::move(data), tokenizer->pre_.adds_bos());
@@ -68,11 +86,14 @@ Result<std::unique_ptr<Tokenizer>> BytePairTokenizer::make(TokenizerData data) {
   if (auto adopted = tokenizer->adopt_merges(merges); !adopted) {
     return std::unexpected(adopted.error());
   }
-  tokenizer->find_longest_token(/*marks_spaces=*/tokenizer->has_characters());
+  if (!tokenizer->has_letters()) {
+    tokenizer->find_longest_token(/*marks_spaces=*/tokenizer->has_characters());
+  }
   return tokenizer;
 }
 
 std::string BytePairTokenizer::spell(std::string_view text) const {
+  if (has_letters()) return std::string(text);
   return has_characters() ? unmark_spaces(text) : decode_alphabet(text);
 }
 
@@ -108,7 +129,7 @@ void BytePairTokenizer::fill_pieces() {
     const auto token = static_cast<TokenId>(id);
     if (type(token) == TokenType::kNormal) whole_words_.insert(pieces_[id], token);
   }
-  if (has_characters()) {
+  if (has_characters() || has_letters()) {
     find_characters();
   } else {
     find_byte_letters();
@@ -148,7 +169,7 @@ void BytePairTokenizer::find_characters() {
     const bool is_one = !text.empty() && decode_utf8(text).size_bytes == text.size();
     if (!is_one || text == " " || index_.find(text) != token || !spells_itself(token)) continue;
     found.emplace_back(text, token);
-    if (text == kSpaceMark) found.emplace_back(" ", token);
+    if (text == kSpaceMark && has_characters()) found.emplace_back(" ", token);
   }
   characters_ = TokenIndex(found.size());
   for (const auto& [text, token] : found) characters_.insert(text, token);
@@ -187,6 +208,11 @@ Result<void> BytePairTokenizer::adopt_merges(const std::vector<std::string>& mer
 
 void BytePairTokenizer::encode_plain(std::string_view text, bool /*first*/, size_t tokens_max,
                                      std::vector<TokenId>& tokens) const {
+  std::string lowered;
+  if (has_letters() && data_.lowercase.value_or(false)) {
+    lowered = lower(text);
+    text = lowered;
+  }
   std::vector<std::string_view> words;
   pre_.split(text, words);
   PairMerging merging;
@@ -206,11 +232,16 @@ void BytePairTokenizer::encode_word(std::string_view word, PairMerging& merging,
   }
   merging.clear();
   for (size_t index = 0; index < word.size();) {
+    const bool is_byte = pre_.alphabet() == TokenAlphabet::kBytes;
     const auto size_bytes =
-        static_cast<uint32_t>(has_characters() ? decode_utf8(word.substr(index)).size_bytes : 1);
+        static_cast<uint32_t>(is_byte ? 1 : decode_utf8(word.substr(index)).size_bytes);
     const TokenId token = characters_.find(word.substr(index, size_bytes));
-    if (token >= 0) merging.append(static_cast<uint32_t>(index), size_bytes, token);
-    for (uint32_t byte = 0; token < 0 && byte < size_bytes; ++byte) {
+    if (token >= 0 || has_letters()) {
+      merging.append(static_cast<uint32_t>(index), size_bytes, token);
+      index += size_bytes;
+      continue;
+    }
+    for (uint32_t byte = 0; byte < size_bytes; ++byte) {
       merging.append(static_cast<uint32_t>(index + byte), 1,
                      byte_tokens_[static_cast<uint8_t>(word[index + byte])]);
     }

@@ -1,7 +1,8 @@
 // Byte pairs as GPT-2 introduced them: a pre-tokenizer cuts the text into words, and in each word
 // the neighbouring pair with the lowest merge rank merges. It starts from single bytes, each of
 // which a visible character stands for in the texts of tokens; or, as Gemma 4 does, from characters
-// (U+2581 for a space), and from the bytes of those that are no tokens.
+// (U+2581 for a space), and from the bytes of those that are no tokens; or, in a text of which
+// white space and, where the file says so, case are left out, from characters alone.
 #pragma once
 
 #include <memory>
@@ -38,6 +39,7 @@ class BytePairTokenizer final : public Tokenizer {
   // Whether a token stands for the bytes that its text spells, and so may come of merging.
   bool spells_itself(TokenId token) const;
   bool has_characters() const { return pre_.alphabet() == TokenAlphabet::kCharacters; }
+  bool has_letters() const { return pre_.alphabet() == TokenAlphabet::kLetters; }
   void encode_word(std::string_view word, PairMerging& merging, std::vector<TokenId>& tokens) const;
 
   PreTokenizer pre_;

@@ -115,9 +115,10 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerData data) {
     std::string_view name;
     Result<std::unique_ptr<Tokenizer>> (*make)(TokenizerData);
   };
-  static constexpr std::array<Kind, 5> kKinds = {{{"llama", &SentencePieceTokenizer::make},
+  static constexpr std::array<Kind, 6> kKinds = {{{"llama", &SentencePieceTokenizer::make},
                                                   {"gpt2", &BytePairTokenizer::make},
                                                   {"gemma4", &BytePairTokenizer::make},
+                                                  {"whitespace", &BytePairTokenizer::make},
                                                   {"bert", &WordPieceTokenizer::make},
                                                   {"t5", &UnigramTokenizer::make}}};
   for (const Kind& kind : kKinds) {
@@ -125,7 +126,7 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerData data) {
   }
   return invalid_input(
       "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
-      "gpt2, gemma4, bert, t5. Use a model with one of these tokenizers.",
+      "gpt2, gemma4, whitespace, bert, t5. Use a model with one of these tokenizers.",
       quote_token(data.model));
 }
 

@@ -46,6 +46,11 @@ constexpr std::string_view kDigitRunAtWordEnd =
     "(?<!\\p{Nd})\\p{Nd}++(?![\\p{L}\\p{Nd}\\p{Nl}\\p{M}\\p{Pc}\\x{24b6}-\\x{24e9}])";
 constexpr std::string_view kFirstDigits = "\\A\\p{Nd}{1,2}(?=(?:\\p{Nd}{3})++\\z)";
 constexpr std::string_view kNextThreeDigits = "\\G\\p{Nd}{3}";
+// The same in runs of any numbers, of which those that are no digits stay with what precedes them:
+// what lies before the first cut of each run of digits, and then the threes but for the last.
+constexpr std::string_view kBeforeThreeDigits =
+    "\\G\\p{N}+?(?<!\\p{Nd}\\p{Nd}\\p{Nd})(?=(?:\\p{Nd}{3})++(?!\\p{Nd}))";
+constexpr std::string_view kThreeBeforeDigits = "\\G\\p{Nd}{3}(?=\\p{Nd})";
 
 // Parts that many patterns share.
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -56,6 +61,10 @@ constexpr std::string_view kNextThreeDigits = "\\G\\p{Nd}{3}";
 #define BIG "[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]"
 #define SMALL "[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]"
 #define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
+// The word characters of regular expressions in Rust.
+#define LETTERS                                                                      \
+  "\\p{L}\\p{Nl}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}\\x{24b6}-\\x{24e9}\\x{1f130}" \
+  "-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}"
 #define NO_HAN(set) "(?:(?!\\p{sc:Han})" set ")"
 
 constexpr std::string_view kLlama3 = CONTRACTION "|" WORD "|\\p{N}{1,3}|" SYMBOLS "|" SPACE;
@@ -131,6 +140,7 @@ constexpr std::string_view kAsianScripts =
     "\\x{30a0}-\\x{30ff}\\x{ff65}-\\x{ff9f}\\x{2f00}-\\x{2fdf}\\x{e40}-\\x{e7f}"
     "\\x{e80}-\\x{eff}\\x{1780}-\\x{17ff}\\x{1000}-\\x{109f}\\x{aa60}-\\x{aa7f}"
     "\\x{a9e0}-\\x{a9ff}\\x{ac00}-\\x{d7af}\\x{1100}-\\x{11ff}]+";
+constexpr std::string_view kWords = "[" LETTERS "]+|[^_" LETTERS "]+";
 constexpr std::string_view kSentinel = "<sentinel:[0-9]+>";
 constexpr std::string_view kImage = "IMGIMG[A-I]{1,4}Z";
 constexpr std::string_view kIndent = "[\\t\\n]|    |  ";
@@ -144,6 +154,8 @@ struct Row {
   bool ignores_merges = false;
   bool adds_bos = false;
   TokenAlphabet alphabet = TokenAlphabet::kBytes;
+  bool insists_on_bos = false;  // whatever the file says
+  bool adds_separator = false;
 };
 
 constexpr Row kRows[] = {
@@ -164,6 +176,10 @@ constexpr Row kRows[] = {
     {"exaone4", {kGpt2}},
     {"trillion", {kGpt2}},
     {"granite-docling", {kGpt2}},
+    {"roberta-bpe", {kGpt2}, false, false, TokenAlphabet::kBytes, false, true},
+    {"jina-v1-en", {kGpt2}, false, false, TokenAlphabet::kBytes, false, true},
+    {"jina-v2-code", {kGpt2}, false, false, TokenAlphabet::kBytes, false, true},
+    {"superbpe", {kDigits, kBeforeThreeDigits, kThreeBeforeDigits}},
     {"smollm", {kDigit, kGpt2}},
     {"starcoder", {kDigit, kGpt2}},
     {"refact", {kDigit, kGpt2}},
@@ -231,7 +247,10 @@ constexpr Row kRows[] = {
     {"gpt3-finnish", {kBloom}},
     {"viking", {kBloom, kDigit}},
     {"chameleon", {kSentinel, kImage, kIndent, kDigit, kOnePunctuation, kGpt2}, false, true},
-    {"gemma4", {kLines}, false, true, TokenAlphabet::kCharacters},
+    {"gemma4", {kLines}, false, true, TokenAlphabet::kCharacters, true},
+    {"granite-embed-multi-311m", {kLines}, false, true, TokenAlphabet::kCharacters, true},
+    {"sarvam-moe", {kLines}, false, false, TokenAlphabet::kCharacters},
+    {"whitespace", {kWords}, false, false, TokenAlphabet::kLetters},
 };
 
 struct FreeCode {
@@ -304,10 +323,12 @@ struct PreTokenizer::Patterns {
   bool ignores_merges = false;
   bool adds_bos = false;
   TokenAlphabet alphabet = TokenAlphabet::kBytes;
+  bool insists_on_bos = false;
+  bool adds_separator = false;
 
   // Appends what `code` makes of `text`, which is valid UTF-8.
-  static void cut(std::string_view text, const pcre2_code* code, const Matching& matching,
-                  std::vector<std::string_view>& parts);
+  void cut(std::string_view text, const pcre2_code* code, const Matching& matching,
+           std::vector<std::string_view>& parts) const;
 };
 
 PreTokenizer::PreTokenizer(std::unique_ptr<const Patterns> patterns)
@@ -328,6 +349,8 @@ Result<PreTokenizer> PreTokenizer::make(std::string_view name) {
       patterns->ignores_merges = row.ignores_merges;
       patterns->adds_bos = row.adds_bos;
       patterns->alphabet = row.alphabet;
+      patterns->insists_on_bos = row.insists_on_bos;
+      patterns->adds_separator = row.adds_separator;
       return PreTokenizer(std::move(patterns));
     }
     known.append(known.empty() ? "" : ", ").append(row.name);
@@ -353,9 +376,17 @@ TokenAlphabet PreTokenizer::alphabet() const {
 bool PreTokenizer::adds_bos() const {
   return patterns_->adds_bos;
 }
+bool PreTokenizer::insists_on_bos() const {
+  return patterns_->insists_on_bos;
+}
+bool PreTokenizer::adds_separator() const {
+  return patterns_->adds_separator;
+}
 
 void PreTokenizer::Patterns::cut(std::string_view text, const pcre2_code* code,
-                                 const Matching& matching, std::vector<std::string_view>& parts) {
+                                 const Matching& matching,
+                                 std::vector<std::string_view>& parts) const {
+  const bool keeps_gaps = alphabet != TokenAlphabet::kLetters;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   size_t position = 0;
   while (position < text.size()) {
@@ -366,11 +397,13 @@ void PreTokenizer::Patterns::cut(std::string_view text, const pcre2_code* code,
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(matching.data.get());
     if (bounds[1] <= bounds[0]) break;
     if (parts.size() % kWordsPerPause == 0) pause_point();
-    if (bounds[0] > position) parts.push_back(text.substr(position, bounds[0] - position));
+    if (bounds[0] > position && keeps_gaps) {
+      parts.push_back(text.substr(position, bounds[0] - position));
+    }
     parts.push_back(text.substr(bounds[0], bounds[1] - bounds[0]));
     position = bounds[1];
   }
-  if (position < text.size()) parts.push_back(text.substr(position));
+  if (position < text.size() && keeps_gaps) parts.push_back(text.substr(position));
 }
 
 void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& words) const {
@@ -385,7 +418,7 @@ void PreTokenizer::split(std::string_view text, std::vector<std::string_view>& w
       for (const Code& code : patterns_->codes) {
         finer.clear();
         for (const std::string_view part : parts) {
-          Patterns::cut(part, code.get(), matching, finer);
+          patterns_->cut(part, code.get(), matching, finer);
         }
         parts.swap(finer);
       }

@@ -15,6 +15,7 @@ namespace lockstep {
 enum class TokenAlphabet : uint8_t {
   kBytes,       // GPT-2's: a visible character for each byte
   kCharacters,  // as texts are, with U+2581 for a space; <0xNN> is a byte
+  kLetters,     // as texts are, without white space
 };
 
 class PreTokenizer {
@@ -29,8 +30,8 @@ class PreTokenizer {
   PreTokenizer& operator=(PreTokenizer&&) noexcept;
   ~PreTokenizer();
 
-  // Appends the words of `text`, which together are the text. Bytes that are not UTF-8 form words
-  // of their own. Linear in the text's length.
+  // Appends the words of `text`, which together are the text, but for white space that the alphabet
+  // leaves out. Bytes that are not UTF-8 form words of their own. Linear in the text's length.
   void split(std::string_view text, std::vector<std::string_view>& words) const;
 
   // Whether a word that is a token as a whole is taken without merging.
@@ -38,6 +39,10 @@ class PreTokenizer {
   TokenAlphabet alphabet() const;
   // Whether these vocabularies begin texts with a token when the file does not say.
   bool adds_bos() const;
+  // Or whatever it says: some files say no, against the model's own tokenizer.
+  bool insists_on_bos() const;
+  // Whether they have a token between two texts when the file does not say.
+  bool adds_separator() const;
 
  private:
   struct Patterns;

@@ -1,6 +1,7 @@
 // Text to tokens and back, for the kinds of vocabulary that GGUF files carry: SentencePiece-style
 // byte pairs with scores ("llama"), byte pairs with merges behind a pre-tokenizer pattern, of bytes
-// ("gpt2") or of characters ("gemma4"), WordPiece ("bert") and SentencePiece's unigrams ("t5").
+// ("gpt2") or of characters ("gemma4", "whitespace"), WordPiece ("bert") and SentencePiece's
+// unigrams ("t5").
 #pragma once
 
 #include <cstddef>
@@ -59,7 +60,7 @@ class Tokenizer {
   std::string_view piece(TokenId token, bool special) const;
 
   // All pieces in order; an added first space is taken off again. Of vocabularies that change a
-  // text before they cut it ("bert", "t5") the changed text comes back.
+  // text before they cut it ("bert", "t5", "whitespace") the changed text comes back.
   std::string decode(std::span<const TokenId> tokens, bool special) const;
 
   // Whether decode() takes one leading space off the first ordinary piece.

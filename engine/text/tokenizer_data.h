@@ -30,7 +30,7 @@ std::string unmark_spaces(std::string_view text);
 // The tokenizer of a GGUF file, under the keys tokenizer.ggml.*. Untrusted: see
 // check_tokenizer_data().
 struct TokenizerData {
-  std::string model;                // "llama", "gpt2", "gemma4", "bert" or "t5"
+  std::string model;                // "llama", "gpt2", "gemma4", "whitespace", "bert" or "t5"
   std::string pre;                  // name of the pre-tokenizer; empty if the file has none
   std::vector<std::string> tokens;  // the text of every id
   std::vector<float> scores;        // one per token, or empty
@@ -38,7 +38,7 @@ struct TokenizerData {
   std::vector<std::string> merges;  // "left right", by rank
   std::optional<TokenId> bos, eos, eot, eom, unknown, padding, separator, classifier;
   std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_whitespaces;
-  std::optional<bool> lowercase, strip_accents;  // of "bert"
+  std::optional<bool> lowercase, strip_accents;  // of "bert"; the first of "whitespace"
   std::vector<uint8_t> character_map;            // of "t5": CharacterMap's bytes, or empty
 };
 

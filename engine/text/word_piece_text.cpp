@@ -66,6 +66,11 @@ uint32_t lower_case(uint32_t code_point) {
 
 }  // namespace
 
+void append_lower_case(uint32_t code_point, std::string& text) {
+  append_utf8(code_point == kCapitalIWithDot ? 'i' : lower_case(code_point), text);
+  if (code_point == kCapitalIWithDot) append_utf8(kDotAbove, text);
+}
+
 void WordPieceText::add(uint32_t code_point) {
   if (is_removed(code_point)) return;
   if (is_space(code_point)) return end_word();

@@ -13,6 +13,9 @@
 
 namespace lockstep {
 
+// Appends a character's lower case, which may be two characters.
+void append_lower_case(uint32_t code_point, std::string& text);
+
 struct WordPieceRules {
   bool lowers_case = true;
   bool strips_accents = true;

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes pre_tokenizer_expected.json: how Hugging Face's tokenizers library cuts texts into words.
 
-Needs the package `tokenizers` (run with 0.23.3). Words are given by their lengths in UTF-8 bytes.
+Needs the package `tokenizers` (run with 0.23.3). Words are given by their lengths in UTF-8 bytes;
+those of "whitespace", which leaves some of the text out, as they are.
 """
 
 import json
@@ -135,6 +136,7 @@ PRE_TOKENIZERS = {
         r"\d+", r"(?=(\d{3})+(?!\d))", ASIAN, rf"{DEEP_SEEK_WORD}[\r\n]*|{SPACE}"
     ),
     "poro-chat": split(BLOOM),
+    "superbpe": sequence(r"\p{N}+", r"(?=(\d{3})+(?!\d))"),
     "viking": sequence(BLOOM, r"\p{N}"),
     "chameleon": sequence(
         r"<sentinel:[0-9]+>",
@@ -170,7 +172,8 @@ def main():
             pieces = [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)]
             assert "".join(pieces) == text, (name, text, pieces)
             words[name] = [len(piece.encode()) for piece in pieces]
-        cases.append({"text": text, "words": words})
+        letters = [piece for piece, _ in pre_tokenizers.Whitespace().pre_tokenize_str(text)]
+        cases.append({"text": text, "words": words, "whitespace": letters})
     path = pathlib.Path(__file__).with_name("pre_tokenizer_expected.json")
     lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
     path.write_text(f"[\n{lines}\n]\n")

@@ -78,8 +78,63 @@ std::string test_name(const testing::TestParamInfo<const char*>& parameter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, VocabularyFile,
-                         testing::Values("spm", "llama-bpe", "gpt-2", "qwen2", "gemma4"),
+                         testing::Values("spm", "llama-bpe", "gpt-2", "qwen2", "superbpe",
+                                         "gemma4"),
                          test_name);
+
+TokenizerData data_of(const std::string& name) {
+  const auto file = GgufFile::open(vocabulary_path(name) + ".gguf");
+  EXPECT_TRUE(file) << file.error().message;
+  auto data = read_tokenizer_data(*file);
+  EXPECT_TRUE(data) << data.error().message;
+  return std::move(*data);
+}
+
+// Files of other models name it by its pre-tokenizer; not all begin texts with a token.
+TEST(CharacterPairNames, give_the_same_ids) {
+  std::ifstream file(vocabulary_path("gemma4.json"));
+  const auto cases = nlohmann::json::parse(file);
+  for (const char* name : {"sarvam-moe", "granite-embed-multi-311m"}) {
+    TokenizerData data = data_of("gemma4");
+    data.model = "gpt2";
+    data.pre = name;
+    data.add_bos = false;
+    const auto made = make_tokenizer(std::move(data));
+    ASSERT_TRUE(made) << made.error().message;
+    for (const auto& entry : cases) {
+      const auto text = entry.at("text").get<std::string>();
+      EXPECT_EQ((*made)->encode(text, {.add_special = false}),
+                entry.at("ids").get<std::vector<TokenId>>())
+          << name << " '" << text << "'";
+    }
+    EXPECT_EQ((*made)->adds_bos(), std::string_view(name) != "sarvam-moe") << name;
+  }
+}
+
+// <s> one </s></s> another </s>
+TEST(RobertaNames, put_a_separator_between_two_texts) {
+  for (const char* name : {"roberta-bpe", "jina-v1-en", "jina-v2-code", "gpt-2"}) {
+    TokenizerData data = data_of("gpt-2");
+    data.pre = name;
+    data.bos = 1;
+    data.separator = 2;
+    data.eos = 2;
+    data.add_bos = data.add_eos = true;
+    const auto made = make_tokenizer(std::move(data));
+    ASSERT_TRUE(made) << made.error().message;
+    const std::vector<TokenId> one = (*made)->encode("Hello", {.add_special = false});
+    const std::vector<TokenId> another = (*made)->encode("world", {.add_special = false});
+    std::vector<TokenId> expected = {1};
+    expected.insert(expected.end(), one.begin(), one.end());
+    expected.push_back(2);
+    if (std::string_view(name) != "gpt-2") expected.push_back(2);
+    expected.insert(expected.end(), another.begin(), another.end());
+    expected.push_back(2);
+    std::vector<TokenId> pair;
+    (*made)->encode_pair("Hello", "world", 100, pair);
+    EXPECT_EQ(pair, expected) << name;
+  }
+}
 
 class CharacterPairFile : public VocabularyFile {};
 
@@ -145,7 +200,7 @@ TEST_P(ChangingVocabularyFile, takes_any_bytes_and_long_runs) {
 
 INSTANTIATE_TEST_SUITE_P(All, ChangingVocabularyFile,
                          testing::Values("word-piece", "word-piece-cased", "unigram",
-                                         "unigram-bytes"),
+                                         "unigram-bytes", "whitespace"),
                          test_name);
 
 }  // namespace
