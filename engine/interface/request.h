@@ -50,7 +50,7 @@ struct Output {
   std::optional<FinishReason> finish;  // set in the last Output of a request, and only there
   std::string stop;                    // with kStop: the stop string that was found, if one was
   std::string error;                   // with kError and kInvalidRequest
-  std::vector<float> embedding;        // with kStop of a Request::embedding; of length 1
+  std::vector<float> embedding;        // with kStop of a Request::embedding
   std::vector<float> scores;           // likewise of a Request::ranking: of the head's classes
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
@@ -73,6 +73,7 @@ struct Request {
   // Output::embedding is made of the prompt, and nothing is generated; what follows but on_output
   // is not looked at.
   bool embedding = false;
+  bool normalizes = true;  // the embedding to length 1; else it is the pooled rows as they are
   // Likewise Output::scores. Not both.
   bool ranking = false;
   // The token from which on the prompt is a second text, for models that know texts apart.

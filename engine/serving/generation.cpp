@@ -217,7 +217,7 @@ bool Generation::finish_pooled() {
     finish(FinishReason::kStop);
     return true;
   }
-  auto embedding = pooled->normalized();
+  auto embedding = request_.normalizes ? pooled->normalized() : pooled->mean();
   if (!embedding) return false;
   embedding_ = std::move(*embedding);
   finish(FinishReason::kStop);

@@ -24,6 +24,8 @@ class PooledRows {
 
   // Scaled to length 1; nothing if the rows hold what is no finite number, or nothing but zeros.
   std::optional<std::vector<float>> normalized() const;
+  // Not scaled; nothing if the rows hold what is no finite number.
+  std::optional<std::vector<float>> mean() const;
   // As they are.
   std::vector<float> sums() const { return {sums_.begin(), sums_.end()}; }
 
@@ -43,6 +45,17 @@ inline void PooledRows::add(std::span<const float> row) {
   sums_.resize(row.size());
   for (size_t column = 0; column < row.size(); ++column) sums_[column] += row[column];
   ++next_;
+}
+
+inline std::optional<std::vector<float>> PooledRows::mean() const {
+  const auto count = static_cast<double>(next_ - first_);
+  std::vector<float> row;
+  row.reserve(sums_.size());
+  for (const double sum : sums_) {
+    if (!std::isfinite(sum)) return std::nullopt;
+    row.push_back(static_cast<float>(sum / count));
+  }
+  return row;
 }
 
 // A mean has the direction of the sum.

@@ -154,7 +154,7 @@ def test_other_wrong_fields_are_refused_by_name(daemon):
     assert ask(daemon, input="a", dimensions=width, user="me").status_code == 200
     for fields in ({"dimensions": width - 1}, {"dimensions": 0}, {"dimensions": float(width)},
                    {"dimensions": str(width)}, {"encoding_format": "int8"},
-                   {"encoding_format": 1}, {"user": 1}, {"stream": True}, {"normalize": False},
+                   {"encoding_format": 1}, {"user": 1}, {"stream": True}, {"normalize": "no"},
                    {"model": 7}):
         error = refused(daemon, **{"input": "a", **fields})
         assert error["param"] == next(iter(fields)), error

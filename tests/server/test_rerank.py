@@ -23,8 +23,8 @@ def rank(daemon, path="/v1/rerank", **fields):
     return daemon.post(path, {"model": "m", "query": "the cat", "documents": DOCUMENTS, **fields})
 
 
-def embed(daemon, tokens):
-    answer = daemon.post("/v1/embeddings", {"model": "m", "input": tokens})
+def embed(daemon, tokens, **fields):
+    answer = daemon.post("/v1/embeddings", {"model": "m", "input": tokens, **fields})
     assert answer.status_code == 200, answer.text
     return [np.array(entry["embedding"], np.float64) for entry in answer.json()["data"]]
 
@@ -46,6 +46,9 @@ def test_embeddings_are_the_means_of_another_implementations_states(serve, name)
     assert expected @ found[0] > 0.999999 and abs(np.linalg.norm(found[0]) - 1) < 1e-6
     assert (found[0] == found[2]).all()
     assert (embed(daemon, [tokens])[0] == found[0]).all()
+    raw = embed(daemon, [tokens, tokens], normalize=False)
+    assert np.abs(raw[0] - rows.mean(0)).max() < 1e-4 * rows.std()
+    assert (raw[0] == raw[1]).all() and np.linalg.norm(raw[0]) > 1.01 * np.linalg.norm(found[0])
 
 
 def test_scores_are_those_of_another_implementation_whatever_is_beside(serve):

@@ -173,9 +173,7 @@ ApiResult<EmbeddingRequest> parse_embedding(const Json& body, const RequestLimit
   fields.text("user");
   asked.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   parse_scheduling(fields, limits, asked.request);
-  if (!fields.boolean("normalize").value_or(true)) {
-    fields.refuse("normalize", "must be true: this server gives embeddings of length 1");
-  }
+  asked.request.normalizes = fields.boolean("normalize").value_or(true);
   for (const char* name : {"stream", "truncate_prompt_tokens", "messages"}) {
     fields.refuse_unsupported(name);
   }

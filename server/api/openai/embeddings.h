@@ -18,7 +18,7 @@ struct EmbeddingRequest {
   std::vector<Prompt> inputs;      // 1 to 2048, none empty
   bool base64 = false;             // each embedding as little-endian f32 in base64, not as numbers
   bool add_special_tokens = true;  // to inputs that are strings
-  Request request;                 // priority, deadline_seconds and cache_salt
+  Request request;                 // normalizes, priority, deadline_seconds and cache_salt
 };
 
 // `width`: of the model's embeddings, the only one that `dimensions` may ask for.

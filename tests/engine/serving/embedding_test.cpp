@@ -164,6 +164,27 @@ TEST_F(EmbeddingTest, has_length_1_the_models_width_and_depends_on_every_token) 
   }
 }
 
+TEST_F(EmbeddingTest, has_the_pooled_rows_own_length_where_it_is_not_to_be_normalized) {
+  for (const uint32_t type : {kMeanType, kLastType}) {
+    pool(type);
+    const auto tokens = some_tokens(70, 11);
+    const std::vector<float> normal = embed(tokens);
+    Request asked = embedding_of(tokens);
+    asked.normalizes = false;
+    Answer answer;
+    submit(std::move(asked), answer);
+    ASSERT_EQ(answer.wait(), FinishReason::kStop) << answer.error();
+    const std::vector<float> raw = answer.embedding();
+    ASSERT_EQ(raw.size(), normal.size());
+    double squares = 0;
+    for (const float number : raw) squares += double{number} * number;
+    EXPECT_GT(std::abs(squares - 1), 0.01);
+    for (size_t column = 0; column < raw.size(); ++column) {
+      EXPECT_NEAR(raw[column] / std::sqrt(squares), normal[column], 1e-6) << column;
+    }
+  }
+}
+
 TEST_F(EmbeddingTest, a_file_that_says_nothing_means_the_last_token) {
   EXPECT_EQ(engine().model().pooling, "last");
   const auto tokens = some_tokens(50, 2);
@@ -394,12 +415,14 @@ TEST(PooledRows, takes_rows_in_order_and_each_once) {
   mean.add(std::vector<float>{0, 4});
   mean.add(std::vector<float>{3, 4});
   EXPECT_EQ(mean.normalized(), (std::vector<float>{0.6F, 0.8F}));
+  EXPECT_EQ(mean.mean(), (std::vector<float>{2, 8.0F / 3}));
   PooledRows last(Pooling::kLast, 3);
   EXPECT_FALSE(last.wants(0));
   EXPECT_TRUE(last.wants(2));
   last.add(std::vector<float>{0, -2});
   EXPECT_FALSE(last.wants(2));
   EXPECT_EQ(last.normalized(), (std::vector<float>{0, -1}));
+  EXPECT_EQ(last.mean(), (std::vector<float>{0, -2}));
 }
 
 TEST(PooledRows, are_none_of_zeros_or_of_what_is_not_finite) {
@@ -409,6 +432,7 @@ TEST(PooledRows, are_none_of_zeros_or_of_what_is_not_finite) {
     PooledRows rows(Pooling::kMean, 1);
     rows.add(std::vector<float>{0, value});
     EXPECT_EQ(rows.normalized(), std::nullopt) << value;
+    EXPECT_EQ(rows.mean().has_value(), value == 0) << value;
   }
   // Large and small rows have a direction as others have.
   for (const float value :

@@ -49,9 +49,12 @@ TEST(EmbeddingRequest, unset_fields_have_openais_defaults) {
   EXPECT_EQ(asked.model, "m");
   EXPECT_FALSE(asked.base64);
   EXPECT_TRUE(asked.add_special_tokens);
+  EXPECT_TRUE(asked.request.normalizes);
   EXPECT_EQ(asked.request.priority, 0);
   EXPECT_TRUE(parsed(R"("input":"a","encoding_format":"base64")").base64);
   EXPECT_FALSE(parsed(R"("input":"a","encoding_format":"float")").base64);
+  EXPECT_FALSE(parsed(R"("input":"a","normalize":false)").request.normalizes);
+  EXPECT_TRUE(parsed(R"("input":"a","normalize":true)").request.normalizes);
   EXPECT_EQ(refused(R"("input":"a","dimensions":96,"user":"me","priority":3)"), "");
 }
 
@@ -85,7 +88,7 @@ TEST(EmbeddingRequest, names_what_is_wrong_and_where) {
            {R"("input":"a","dimensions":96.0)", "dimensions"},
            {R"("input":"a","dimensions":"96")", "dimensions"},
            {R"("input":"a","user":1)", "user"},
-           {R"("input":"a","normalize":false)", "normalize"},
+           {R"("input":"a","normalize":0)", "normalize"},
            {R"("input":"a","stream":true)", "stream"},
            {R"("input":"a","truncate_prompt_tokens":5)", "truncate_prompt_tokens"},
        }) {
