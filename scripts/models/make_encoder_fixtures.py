@@ -16,8 +16,9 @@ the same file. index.json lists them:
 `second_text` is the first token of the second of two texts, whose token type is 1; llama.cpp knows
 of one type alone, so that its sequences are one text. `difference` is the largest between the two
 references, in units of the rows' spread: llama.cpp takes GELU from a table of float16, always as
-its approximation by tanh, which is 1e-3 of it. transformers has no Jina Embeddings 2: JinaModel
-below is its published code's computation, and llama.cpp's rows are the proof that this is so.
+its approximation by tanh, which is 1e-3 of it. transformers has no Jina Embeddings 2 and no mixture
+of Nomic's: JinaModel and NomicMixture below are their published code's computation, and llama.cpp's
+rows are the proof that this is so.
 
 "q8_0" is of a copy in Q8_0, as make_family_fixtures.py says: the last rows of the second sequence.
 
@@ -45,6 +46,7 @@ from make_logits_fixtures import add_tokenizer, is_quantized, rounded_to_q8_0
 SEED = 47
 VOCABULARY, HIDDEN, HEADS, LAYERS, WIDE, CONTEXT = 131, 32, 2, 2, 48, 128
 LENGTHS = (40, 100)
+EXPERTS, CHOSEN = 4, 2
 EPSILON = 1e-5
 DIFFERENCE_MAX = 2e-2  # of the spread, between transformers and llama.cpp
 COPY_ROWS, COPY_DIFFERENCE_MAX = 4, 0.1  # of copies in Q8_0; the root of the mean square
@@ -64,6 +66,12 @@ NOMIC_NAMES = {
     "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
     "post_attention_layernorm": "attn_output_norm", "mlp.gate_proj": "ffn_gate",
     "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down", "post_mlp_layernorm": "layer_output_norm"}
+JINA3_NAMES = NOMIC_NAMES | {"mlp.fc1": "ffn_up", "mlp.fc2": "ffn_down"}
+MODERN_NAMES = {
+    "embeddings.tok_embeddings": "token_embd", "embeddings.norm": "token_embd_norm",
+    "attn_norm": "attn_norm", "attn.Wqkv": "attn_qkv", "attn.Wo": "attn_output",
+    "mlp_norm": "ffn_norm", "mlp.Wi": "ffn_up", "mlp.Wo": "ffn_down", "final_norm": "output_norm",
+    "head.dense": "cls", "head.norm": "cls.norm", "classifier": "cls.output"}
 DECODER_NAMES = {
     "embed_tokens": "token_embd", "norm": "output_norm", "input_layernorm": "attn_norm",
     "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
@@ -116,6 +124,63 @@ class JinaModel(torch.nn.Module):
         return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=x[None])
 
 
+class Matrices(torch.nn.Module):
+    """One for each expert."""
+
+    def __init__(self, rows, columns):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(EXPERTS, rows, columns))
+
+
+class NomicLayer(torch.nn.Module):
+    """Attention with rotary positions, norms behind the residual, and GELU, of experts or not."""
+
+    def __init__(self, has_experts):
+        super().__init__()
+        self.attn_q, self.attn_k, self.attn_v, self.attn_output = (
+            torch.nn.Linear(HIDDEN, HIDDEN) for _ in range(4))
+        self.attn_output_norm = torch.nn.LayerNorm(HIDDEN, EPSILON)
+        self.has_experts = has_experts
+        if has_experts:
+            self.ffn_gate_inp = torch.nn.Linear(HIDDEN, EXPERTS, bias=False)
+            self.ffn_up_exps, self.ffn_down_exps = Matrices(WIDE, HIDDEN), Matrices(HIDDEN, WIDE)
+        else:
+            self.ffn_up, self.ffn_down = (
+                torch.nn.Linear(HIDDEN, WIDE), torch.nn.Linear(WIDE, HIDDEN))
+        self.layer_output_norm = torch.nn.LayerNorm(HIDDEN, EPSILON)
+
+    def turned(self, values):
+        size = values.shape[-1]
+        angles = torch.arange(values.shape[1])[:, None] * 1000.0 ** (-torch.arange(0, size, 2) / size)
+        first, second = values[..., :size // 2], values[..., size // 2:]
+        return torch.cat((first * angles.cos() - second * angles.sin(),
+                          second * angles.cos() + first * angles.sin()), -1)
+
+    def feed(self, x):
+        if not self.has_experts:
+            return self.ffn_down(torch.nn.functional.gelu(self.ffn_up(x)))
+        weights, chosen = torch.softmax(self.ffn_gate_inp(x), -1).topk(CHOSEN, -1)
+        inner = torch.nn.functional.gelu(
+            torch.einsum("teij,tj->tei", self.ffn_up_exps.weight[chosen], x))
+        outer = torch.einsum("teij,tej->tei", self.ffn_down_exps.weight[chosen], inner)
+        return (weights[..., None] * outer).sum(1)
+
+    def forward(self, x):
+        count = x.shape[0]
+        heads = lambda values: values.view(count, HEADS, -1).transpose(0, 1)
+        attended = torch.nn.functional.scaled_dot_product_attention(
+            self.turned(heads(self.attn_q(x))), self.turned(heads(self.attn_k(x))),
+            heads(self.attn_v(x)))
+        x = self.attn_output_norm(x + self.attn_output(attended.transpose(0, 1).reshape(count, -1)))
+        return self.layer_output_norm(x + self.feed(x))
+
+
+class NomicMixture(JinaModel):
+    def __init__(self, _):
+        super().__init__(_)
+        self.layers = torch.nn.ModuleList(NomicLayer(index % 2 == 1) for index in range(3))
+
+
 @dataclass(frozen=True)
 class Model:
     """One fixture."""
@@ -131,6 +196,7 @@ class Model:
     position_offset: int = 0  # of its table of positions; the file's begins with the first
     ranks: bool = False
     is_causal: bool = False
+    layers: int = LAYERS
     adds_one: bool = False  # norms multiply by 1 + weight, which the file has
 
 
@@ -138,6 +204,12 @@ LAYER_NORM = {"attention.layer_norm_epsilon": EPSILON}
 RMS_NORM = {"attention.layer_norm_rms_epsilon": EPSILON, "attention.head_count_kv": 1,
             "attention.key_length": 16, "attention.value_length": 16, "rope.freq_base": 10000.0}
 HEAD = {"num_key_value_heads": 1, "head_dim": 16, "rms_norm_eps": EPSILON}
+MODERN = {"max_position_embeddings": CONTEXT, "norm_eps": EPSILON, "local_attention": 12,
+          "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 1, "cls_token_id": 1,
+          "sep_token_id": 1}
+MODERN_KEYS = LAYER_NORM | {
+    "rope.freq_base": 160000.0, "rope.freq_base_swa": 10000.0, "attention.sliding_window": 12,
+    "attention.sliding_window_pattern": 3, "hidden_activation": "gelu"}
 MODELS = (
     Model("bert", "bert", transformers.BertConfig, transformers.BertModel, BERT_NAMES,
           {"max_position_embeddings": CONTEXT, "layer_norm_eps": EPSILON}, LAYER_NORM, types=2),
@@ -150,6 +222,24 @@ MODELS = (
           NOMIC_NAMES, {"max_position_embeddings": CONTEXT, "layer_norm_eps": EPSILON,
                         "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0}},
           LAYER_NORM | {"rope.freq_base": 1000.0}, types=2),
+    Model("nomic-bert-moe", "nomic-bert-moe", None, NomicMixture, {}, {},
+          LAYER_NORM | {"rope.freq_base": 1000.0, "moe_every_n_layers": 2,
+                        "expert_count": EXPERTS, "expert_used_count": CHOSEN}, types=2, layers=3),
+    Model("jina-bert-v3", "jina-bert-v3", transformers.JinaEmbeddingsV3Config,
+          transformers.JinaEmbeddingsV3Model, JINA3_NAMES,
+          {"max_position_embeddings": CONTEXT, "layer_norm_eps": EPSILON, "type_vocab_size": 1},
+          LAYER_NORM | {"rope.freq_base": 20000.0}, types=1),
+    Model("modern-bert", "modern-bert", transformers.ModernBertConfig,
+          transformers.ModernBertModel, MODERN_NAMES, MODERN, MODERN_KEYS, layers=5),
+    # As IBM's Granite embedding models have it.
+    Model("modern-bert-silu", "modern-bert", transformers.ModernBertConfig,
+          transformers.ModernBertModel, MODERN_NAMES, MODERN | {"hidden_activation": "silu"},
+          MODERN_KEYS | {"hidden_activation": "silu"}, layers=3),
+    Model("modern-bert-rank", "modern-bert", transformers.ModernBertConfig,
+          transformers.ModernBertForSequenceClassification, MODERN_NAMES,
+          MODERN | {"num_labels": 1, "classifier_pooling": "cls"},
+          MODERN_KEYS | {"pooling_type": gguf.PoolingType.RANK,
+                         "classifier.pooling_type": gguf.PoolingType.CLS}, layers=3, ranks=True),
     Model("jina-bert-v2", "jina-bert-v2", None, JinaModel, {}, {}, LAYER_NORM, types=2),
     Model("gemma-embedding", "gemma-embedding", transformers.Gemma3TextConfig,
           transformers.Gemma3TextModel, GEMMA_NAMES,
@@ -171,7 +261,8 @@ MODELS = (
 
 def make_network(model: Model) -> torch.nn.Module:
     torch.manual_seed(SEED)
-    config = None if model.config is None else model.config(**COMMON, **model.options)
+    options = COMMON | {"num_hidden_layers": model.layers} | model.options
+    config = None if model.config is None else model.config(**options)
     if config is not None:
         config._attn_implementation = "eager"
     network = model.network(config).eval().float()
@@ -184,8 +275,8 @@ def make_network(model: Model) -> torch.nn.Module:
             elif "embed" in name or "token_" in name:
                 values.copy_(torch.randn_like(values))
             else:
-                gain = 2.0 if any(part in name for part in ("query", "key", "q_", "k_")) else 1.0
-                values.copy_(gain * torch.randn_like(values) / math.sqrt(values.shape[1]))
+                gain = 2.0 if any(part in name for part in ("query", "key", "q_", "k_", "Wqkv")) else 1.0
+                values.copy_(gain * torch.randn_like(values) / math.sqrt(values.shape[-1]))
     return network
 
 
@@ -216,7 +307,7 @@ def write_file(path: Path, model: Model, network: torch.nn.Module, is_copy: bool
     writer.add_name("tiny")
     writer.add_context_length(CONTEXT)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(model.layers)
     writer.add_feed_forward_length(WIDE)
     writer.add_head_count(HEADS)
     writer.add_vocab_size(VOCABULARY)
@@ -225,7 +316,7 @@ def write_file(path: Path, model: Model, network: torch.nn.Module, is_copy: bool
     if model.types:
         writer.add_uint32("tokenizer.ggml.token_type_count", model.types)
     for key, value in model.keys.items():
-        add = writer.add_float32 if isinstance(value, float) else writer.add_uint32
+        add = {float: writer.add_float32, str: writer.add_string}.get(type(value), writer.add_uint32)
         add(prefix + key, value)
     if model.ranks:
         writer.add_classifier_output_labels(["no", "yes"][:network.config.num_labels])

@@ -285,7 +285,9 @@ ValueId DecoderBuilder::add_parts(const std::string& block, size_t layer, ValueI
   ValueId h = x;
   std::vector<ValueId> parts;  // that are still to be added to the residual
   if (sizes.heads > 0) {
-    h = layer_norm(block, norms.attention, x);
+    const bool is_normed = traits_.has_embedding_norm && layer == 0 &&
+                           !tensors_.has(block + std::string(norms.attention) + ".weight");
+    h = is_normed ? x : layer_norm(block, norms.attention, x);
     parts.push_back(finish(norms.behind_attention, add_attention(block, layer, h)));
     if (tensors_.failed()) return x;
     if (!is_parallel) x = graph_.add(x, std::exchange(parts, {}).front());
@@ -395,8 +397,8 @@ Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits
 // products (dense_2, dense_3) change before they are pooled. They are linear, so that a mean of
 // what they make is what they make of the mean.
 ValueId add_end(const GgufFile& file, ModelTensors& tensors, Graph& graph, ModelOutput output,
-                ValueId x) {
-  if (output == ModelOutput::kScores) return add_ranking_head(file, tensors, graph, x);
+                const RankingHeadTraits& head, ValueId x) {
+  if (output == ModelOutput::kScores) return add_ranking_head(file, tensors, graph, x, head);
   for (const char* name : {"dense_2", "dense_3"}) {
     const GgufTensor* tensor = file.find_tensor(std::string(name) + ".weight");
     if (tensor == nullptr || tensors.failed()) continue;
@@ -439,6 +441,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   if (tensors.failed()) return std::unexpected(tensors.result().error());
   DecoderBuilder builder(traits, *shape, *tables, tensors, graph);
   ValueId x = builder.scale(graph.embed(table), shape->embedding_factor);
+  if (traits.has_embedding_norm) x = builder.norm("token_embd_norm", x);
   if (shape->layer_columns > 0) builder.embed_by_layer(x, model.vocabulary_size);
   for (size_t layer = 0; layer < shape->sizes.layers && !tensors.failed(); ++layer) {
     x = builder.add_layer(x, layer);
@@ -451,7 +454,9 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   if (model.output == ModelOutput::kLogits) {
     graph.set_logits(builder.add_logits(x, table, model.vocabulary_size));
   } else {
-    graph.set_logits(add_end(file, tensors, graph, model.output, x));
+    RankingHeadTraits head;
+    if (traits.head_activation) head = {traits.head_activation, shape->epsilon};
+    graph.set_logits(add_end(file, tensors, graph, model.output, head, x));
   }
   if (auto result = tensors.result(); !result) return std::unexpected(result.error());
   model.scale_tensors = tensors.scale_tensors();

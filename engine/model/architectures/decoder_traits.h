@@ -103,6 +103,8 @@ struct DecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
   NormKind norm = NormKind::kRms;
   LayerNorms norms = {};
+  // Embeddings are normed, by token_embd_norm; the first layer's attention may have no norm then.
+  bool has_embedding_norm = false;
   ResidualForm residual = ResidualForm::kSequential;
   Presence attention_biases = Presence::kOptional;  // of queries, keys and values
   Presence output_bias = Presence::kOptional;       // of attention
@@ -151,6 +153,8 @@ struct DecoderTraits {
   bool has_indexer = false;
   // Tokens see those behind them, too, in windowed layers half of a window; the model embeds.
   bool is_encoder = false;
+  // A head that ranks has this activation, and a norm; none: tanh, and no norm.
+  std::optional<ActivationFunction> head_activation = std::nullopt;
 };
 
 }  // namespace lockstep

@@ -1,7 +1,9 @@
 // Encoders: every token sees all others, and norms stand behind residuals. BERT (and RoBERTa) looks
-// positions up, Nomic's turns them and has gates by SiLU, Jina's slopes scores by distance (ALiBi)
-// and has gates by GELU. Sources: BERT (arXiv 1810.04805), Nomic Embed (arXiv 2402.01613), Jina
-// Embeddings 2 (arXiv 2310.19923). GELU is the exact one, as theirs is.
+// positions up, Nomic's turns them and has gates by SiLU, or experts without gates in every second
+// layer, Jina's slopes scores by distance (ALiBi) and has gates by GELU, or is RoBERTa with rotary
+// positions. Sources: BERT (arXiv 1810.04805), Nomic Embed (arXiv 2402.01613) and its mixture
+// (arXiv 2502.07972), Jina Embeddings 2 (arXiv 2310.19923) and 3 (arXiv 2409.10173). GELU is the
+// exact one, as theirs is.
 #include <fmt/format.h>
 
 #include <array>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "engine/kernels/attention.h"
+#include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/model_keys.h"
 #include "engine/model/architectures/model_tensors.h"
 #include "engine/model/architectures/ranking_head.h"
@@ -25,6 +28,7 @@ struct EncoderTraits {
   bool has_rotary = false;
   float alibi_bias = 0;
   std::optional<ActivationFunction> gate = std::nullopt;  // none: GELU without a gate
+  bool has_experts = false;
 };
 
 struct EncoderShape {
@@ -34,6 +38,7 @@ struct EncoderShape {
   size_t feed_forward = 0;
   size_t context = 0;
   float epsilon = 0;
+  ExpertMixture mixture = {};
 };
 
 class EncoderBuilder {
@@ -52,7 +57,7 @@ class EncoderBuilder {
     return graph_.matmul(x, product.weight, product.bias);
   }
   ValueId attend(const std::string& block, size_t layer, ValueId x);
-  ValueId feed_forward(const std::string& block, ValueId x);
+  ValueId feed_forward(const std::string& block, size_t layer, ValueId x);
 
   const EncoderTraits& traits_;
   const EncoderShape& shape_;
@@ -110,7 +115,10 @@ ValueId EncoderBuilder::attend(const std::string& block, size_t layer, ValueId x
 }
 
 // Jina's code models have gates, and its first ones in one tensor with what they gate.
-ValueId EncoderBuilder::feed_forward(const std::string& block, ValueId x) {
+ValueId EncoderBuilder::feed_forward(const std::string& block, size_t layer, ValueId x) {
+  if (shape_.mixture.has_experts(layer)) {
+    return add_expert_mixture(graph_, tensors_, shape_.mixture, block, {x, x, x});
+  }
   const size_t columns = shape_.columns;
   const size_t wide = shape_.feed_forward;
   const Product down = tensors_.product(block, {"ffn_down", columns}, wide);
@@ -135,11 +143,12 @@ ValueId EncoderBuilder::add_layer(ValueId x, size_t layer) {
   if (tensors_.has(block + "attn_norm_2.weight")) {
     y = norm(block + "attn_norm_2", graph_.add(y, x));
   }
-  const ValueId fed = feed_forward(block, y);
+  const ValueId fed = feed_forward(block, layer, y);
   return tensors_.failed() ? x : norm(block + "layer_output_norm", graph_.add(y, fed));
 }
 
-Result<EncoderShape> read_shape(const GgufFile& file, const std::string& architecture) {
+Result<EncoderShape> read_shape(const GgufFile& file, const std::string& architecture,
+                                const EncoderTraits& traits) {
   ModelKeys keys(file, architecture);
   EncoderShape shape;
   shape.layers = keys.count("block_count", {}, kMostLayers);
@@ -160,6 +169,15 @@ Result<EncoderShape> read_shape(const GgufFile& file, const std::string& archite
         "number of columns, at most {}",
         architecture, shape.columns, shape.heads, kMaxHeadDimension);
   }
+  if (!traits.has_experts) return shape;
+  auto mixture = read_expert_mixture(keys, architecture,
+                                     {.is_normalized = false,
+                                      .activation = ActivationFunction::kGelu,
+                                      .is_gated = false,
+                                      .may_alternate = true},
+                                     shape.layers);
+  if (!mixture) return std::unexpected(mixture.error());
+  shape.mixture = *mixture;
   return shape;
 }
 
@@ -167,7 +185,7 @@ Result<Model> build_encoder(const ModelSource& source, const EncoderTraits& trai
   const GgufFile& file = source.file;
   Model model;
   model.architecture = file.text("general.architecture")->value_or("");
-  const auto shape = read_shape(file, model.architecture);
+  const auto shape = read_shape(file, model.architecture, traits);
   if (!shape) return std::unexpected(shape.error());
   const auto output = read_output(file, model.architecture, ModelOutput::kStates);
   if (!output) return std::unexpected(output.error());
@@ -213,6 +231,14 @@ Result<Model> build_bert(const ModelSource& source) {
 
 Result<Model> build_nomic_bert(const ModelSource& source) {
   return build_encoder(source, {.has_rotary = true, .gate = ActivationFunction::kSilu});
+}
+
+Result<Model> build_nomic_bert_moe(const ModelSource& source) {
+  return build_encoder(source, {.has_rotary = true, .has_experts = true});
+}
+
+Result<Model> build_jina_bert_v3(const ModelSource& source) {
+  return build_encoder(source, {.has_rotary = true});
 }
 
 Result<Model> build_jina_bert_v2(const ModelSource& source) {

@@ -129,12 +129,16 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
   auto gating = read_gating(keys, architecture, traits, mixture.experts);
   if (auto read = keys.result(); !read) return std::unexpected(read.error());
   if (!gating) return std::unexpected(gating.error());
-  if (every > 1) {
-    return invalid_input("{}.moe_every_n_layers is {}; known is 1 (experts in all layers)",
-                         architecture, every);
+  const double most = traits.may_alternate ? 2 : 1;
+  if (every > most) {
+    return invalid_input(
+        "{}.moe_every_n_layers is {}; known is {}", architecture, every,
+        traits.may_alternate ? "2 (experts in every second layer)" : "1 (experts in all layers)");
   }
+  if (every == 2) mixture.step = 2;
   mixture.gating = *gating;
   mixture.activation = traits.activation;
+  mixture.is_gated = traits.is_gated;
   mixture.router = traits.router;
   const size_t choice = mixture.experts / gating->group_count * gating->chosen_groups;
   if (mixture.chosen > choice) {
@@ -159,22 +163,28 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const size_t columns = graph.columns(h);
   const ValueId scores = add_scores(graph, tensors, mixture, block, inputs);
   const WeightId bias = tensors.vector(block + "exp_probs_b.bias", experts, Presence::kOptional);
-  const std::array names = {block + "ffn_gate", block + "ffn_up"};
-  auto gates_and_ups = tensors.experts(names, block + "ffn_gate_up", experts, wide, columns);
+  std::vector<std::string> names = {block + "ffn_gate", block + "ffn_up"};
+  if (!mixture.is_gated) names.erase(names.begin());
+  auto inner = tensors.experts(names, block + "ffn_gate_up", experts, wide, columns);
   std::vector<WeightId> downs = tensors.experts(block + "ffn_down", experts, columns, wide);
-  std::vector<WeightId> gate_biases = tensors.expert_biases(names[0], experts, wide);
-  std::vector<WeightId> up_biases = tensors.expert_biases(names[1], experts, wide);
+  std::vector<std::vector<WeightId>> inner_biases;
+  for (const std::string& name : names) {
+    inner_biases.push_back(tensors.expert_biases(name, experts, wide));
+  }
   std::vector<WeightId> down_biases = tensors.expert_biases(block + "ffn_down", experts, columns);
   if (tensors.failed()) return h;
 
   const Gating gating = bias == kNone ? without_bias(mixture.gating) : mixture.gating;
   const ValueId routing = graph.route(scores, mixture.chosen, gating, bias);
-  const ValueId gated =
-      graph.expert_matmul(h, routing, std::move(gates_and_ups[0]), std::move(gate_biases));
-  const ValueId raised =
-      graph.expert_matmul(h, routing, std::move(gates_and_ups[1]), std::move(up_biases));
-  const ValueId sum = graph.expert_sum(graph.gate(mixture.activation, gated, raised), routing,
-                                       std::move(downs), std::move(down_biases));
+  std::vector<ValueId> values;
+  for (size_t index = 0; index < names.size(); ++index) {
+    values.push_back(
+        graph.expert_matmul(h, routing, std::move(inner[index]), std::move(inner_biases[index])));
+  }
+  const ValueId activated = mixture.is_gated ? graph.gate(mixture.activation, values[0], values[1])
+                                             : graph.activation(mixture.activation, values[0]);
+  const ValueId sum =
+      graph.expert_sum(activated, routing, std::move(downs), std::move(down_biases));
   if (mixture.shared_feed_forward == 0) return sum;
   return graph.add(sum, add_shared_experts(graph, tensors, mixture, block, h));
 }

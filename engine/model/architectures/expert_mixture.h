@@ -26,9 +26,11 @@ struct MixtureTraits {
   bool is_normalized = true;                         // without expert_weights_norm
   Activation activation = {};                        // of experts, shared ones included
   RouterInput router = RouterInput::kExperts;
+  bool is_gated = true;             // experts' feed-forwards
   bool weighs_inputs = false;       // Gating's
   size_t shared_experts = 0;        // without expert_shared_count
   bool is_told_by_tensors = false;  // a layer without ffn_gate_inp has no experts
+  bool may_alternate = false;       // moe_every_n_layers may be 2: every second layer has experts
 };
 
 struct ExpertMixture {
@@ -40,6 +42,7 @@ struct ExpertMixture {
   size_t step = 1;                 // of every so many layers the last one has experts
   Gating gating = {};
   Activation activation = {};
+  bool is_gated = true;
   RouterInput router = RouterInput::kExperts;
   float epsilon = 0;  // of the router's norm
 

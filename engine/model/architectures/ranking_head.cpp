@@ -38,10 +38,17 @@ Result<ModelOutput> read_output(const GgufFile& file, const std::string& archite
       architecture);
 }
 
-ValueId add_ranking_head(const GgufFile& file, ModelTensors& tensors, Graph& graph, ValueId x) {
+ValueId add_ranking_head(const GgufFile& file, ModelTensors& tensors, Graph& graph, ValueId x,
+                         const RankingHeadTraits& traits) {
   if (find_weight(file, kHidden) != nullptr) {
     x = add_product(file, tensors, graph, kHidden, x);
-    x = graph.soft_cap(x, 1);  // tanh
+    x = traits.activation ? graph.activation(*traits.activation, x) : graph.soft_cap(x, 1);  // tanh
+    if (traits.norm_epsilon > 0) {
+      const WeightId norm = tensors.vector(std::string(kHidden) + ".norm.weight", graph.columns(x),
+                                           Presence::kRequired);
+      if (tensors.failed()) return x;
+      x = graph.layer_norm(x, norm, kNone, traits.norm_epsilon);
+    }
   }
   return add_product(file, tensors, graph, kOutput, x);
 }

@@ -328,6 +328,47 @@ TEST_F(ArchitectureTest, a_layer_of_those_that_may_lack_parts_has_attention) {
   EXPECT_EQ(error({4, 0}, {2, 0}, 64), "tensor token_embd.weight is missing");
 }
 
+TEST_F(ArchitectureTest, an_encoders_keys_are_of_those_that_are_known) {
+  const auto modern = [](auto&&... keys) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("modern-bert"));
+    (file.add("modern-bert." + keys.first, keys.second), ...);
+    return file;
+  };
+  using Number = std::pair<std::string, uint32_t>;
+  const std::string fine = "modern-bert.block_count is missing";
+  EXPECT_EQ(error_of(modern()), fine);
+  EXPECT_EQ(error_of(modern(std::pair(std::string("hidden_activation"), std::string("silu")))),
+            fine);
+  EXPECT_EQ(error_of(modern(std::pair(std::string("hidden_activation"), std::string("relu")))),
+            "modern-bert.hidden_activation is \"relu\"; known are gelu and silu");
+  // A head of the mean of all states.
+  for (const auto& [pooling, held] : {std::pair(0U, "missing, which is 1 (the mean)"), {1U, "1"}}) {
+    GgufWriter file = pooling == 0 ? modern() : modern(Number("classifier.pooling_type", pooling));
+    file.add_tensor("cls.output.weight", Format::kF32, {64, 1});
+    EXPECT_EQ(error_of(file),
+              fmt::format("modern-bert.classifier.pooling_type is {}; known is 2: a head that "
+                          "reads the first token's state",
+                          held));
+  }
+  GgufWriter first = modern(Number("classifier.pooling_type", 2));
+  first.add_tensor("cls.output.weight", Format::kF32, {64, 1});
+  EXPECT_EQ(error_of(first), fine);
+
+  GgufWriter mixture;
+  mixture.add("general.architecture", std::string("nomic-bert-moe"));
+  for (const auto& [key, value] :
+       {Number("block_count", 6), Number("embedding_length", 64), Number("context_length", 128),
+        Number("attention.head_count", 4), Number("feed_forward_length", 96),
+        Number("expert_count", 4), Number("expert_used_count", 2),
+        Number("moe_every_n_layers", 3)}) {
+    mixture.add("nomic-bert-moe." + key, value);
+  }
+  mixture.add("nomic-bert-moe.attention.layer_norm_epsilon", 1e-5F);
+  EXPECT_EQ(error_of(mixture),
+            "nomic-bert-moe.moe_every_n_layers is 3; known is 2 (experts in every second layer)");
+}
+
 TEST_F(ArchitectureTest, layers_read_keys_of_an_earlier_layer_that_is_as_they_are) {
   const auto error = [&](const std::vector<int32_t>& heads, uint32_t shared) {
     GgufWriter file;
