@@ -1,6 +1,7 @@
 #include "engine/scheduler/scheduler.h"
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -8,22 +9,6 @@
 #include "engine/base/check.h"
 
 namespace lockstep {
-
-double prompt_work(size_t begin, size_t count) {
-  const auto tokens = static_cast<double>(count);
-  const double keys_mean = static_cast<double>(begin) + (tokens + 1) / 2;
-  return tokens * (1 + keys_mean / kKeysPerToken);
-}
-
-size_t prompt_tokens_within(double work, size_t begin, size_t most) {
-  size_t fitting = 0;
-  size_t beyond = most + 1;
-  while (fitting + 1 < beyond) {
-    const size_t middle = fitting + (beyond - fitting) / 2;
-    (prompt_work(begin, middle) <= work ? fitting : beyond) = middle;
-  }
-  return fitting;
-}
 
 Scheduler::Scheduler(const SchedulerLimits& limits)
     : limits_(limits),
@@ -197,7 +182,7 @@ void Scheduler::stop_running(Sequence& sequence) {
 
 void Scheduler::plan_chunks() {
   Budget left = {limits_.batch_tokens, limits_.logit_rows, limits_.attention_units};
-  bool has_streams = false;
+  size_t streams = 0;
   in_flight_.clear();
   for (Sequence* sequence : running_) {
     if (!sequence->streams()) {
@@ -208,19 +193,67 @@ void Scheduler::plan_chunks() {
     }
     sequence->planned = sequence->streams() ? 1 : 0;
     if (sequence->planned == 0) continue;
-    has_streams = true;
+    ++streams;
     --left.tokens;
     --left.rows;
     left.units -= std::min(left.units, attention_units(sequence->computed, 1));
   }
-  const PromptAllowance& most = prompts_most_;
   if (limits_.whole_sequences) {
     left.work = std::numeric_limits<double>::infinity();
-    return plan_prompts(left);
+  } else if (limits_.targets.any()) {
+    take_turns();
+    share_by_targets(left, streams);
+  } else {
+    const PromptAllowance& most = prompts_most_;
+    left.tokens = std::min(left.tokens, streams > 0 ? most.beside_streams : most.alone);
+    left.work = streams > 0 ? most.work_beside_streams : most.work_alone;
   }
-  left.tokens = std::min(left.tokens, has_streams ? most.beside_streams : most.alone);
-  left.work = has_streams ? most.work_beside_streams : most.work_alone;
   plan_prompts(left);
+}
+
+// Puts each tenant's prompts into its places in the order in which they are due.
+void Scheduler::take_turns() {
+  std::map<std::tuple<bool, int32_t, FairQueue::Tenant*>, std::vector<Sequence*>> turns;
+  const auto turns_of = [&](const Sequence& one) -> std::vector<Sequence*>& {
+    return turns[{one.id == senior_, one.place.priority, one.tenant}];
+  };
+  for (Sequence* one : running_) {
+    if (!one->streams()) turns_of(*one).push_back(one);
+  }
+  for (auto& [key, own] : turns) {
+    std::ranges::sort(own, std::greater(),
+                      [&](const Sequence* one) { return std::pair(due(*one), one->id); });
+  }
+  for (Sequence*& one : running_) {
+    if (one->streams()) continue;
+    std::vector<Sequence*>& own = turns_of(*one);
+    one = own.back();
+    own.pop_back();
+  }
+}
+
+// A prompt is due the later, the longer it takes by itself.
+double Scheduler::due(const Sequence& sequence) const {
+  const double work = prompt_work(sequence.cached, sequence.prompt - sequence.cached);
+  return sequence.arrived + kOvertaking * cost_.prompt_seconds(work);
+}
+
+// Only prompts of at least the streams' best priority ask for a share of the pass.
+void Scheduler::share_by_targets(Budget& left, size_t streams) const {
+  int32_t priority = std::numeric_limits<int32_t>::max();  // the best of the streams
+  for (const Sequence* one : running_) {
+    if (one->streams()) priority = std::min(priority, one->place.priority);
+  }
+  std::vector<double> waiting;
+  for (const Sequence* one : running_) {
+    if (one->streams() || one->place.priority > priority) continue;
+    waiting.push_back(prompt_work(one->computed, one->tokens.size() - one->computed));
+  }
+  const PromptAllowance& most = prompts_most_;
+  left.work = std::min(most.work_alone, limits_.targets.prompt_work(cost_, streams, waiting));
+  // Tokens that were generated and are computed again have no work of their own.
+  const auto tokens = static_cast<size_t>(left.work);
+  left.tokens = std::min({left.tokens, most.alone, std::max(kPromptChunkLeast, tokens)});
 }
 
 void Scheduler::plan_prompts(Budget left) {
@@ -398,6 +431,20 @@ void Scheduler::computed() {
     if (gives_rows) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
   }
+}
+
+void Scheduler::add_pass_seconds(double seconds) {
+  CHECK(!pass_open_, "the last pass has not been computed");
+  if (schedule_.chunks.empty()) return;
+  PassLoad load;
+  for (const Chunk& chunk : schedule_.chunks) {
+    if (chunk.generated) {
+      load.generated += chunk.count;
+    } else {
+      load.prompt_work += prompt_work(chunk.begin, chunk.count);
+    }
+  }
+  cost_.add(load, seconds);
 }
 
 // The tokens [begin, end) were computed for the first time. Prompt tokens have been charged; once

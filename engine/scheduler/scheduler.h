@@ -14,6 +14,9 @@
 //   - A sequence that generates gets its token in every pass. What is left of the pass goes to
 //     prompts in chunks, in order; a prompt that cannot end in this pass leaves half of that to
 //     prompts that can. So it is for generated tokens that are computed again.
+//   - With targets (latency_targets.h) the prompts' part of a pass follows from them and from the
+//     times of passes, and a tenant's prompts swap places: short ones go first, unless a long one
+//     came much earlier (kOvertaking). Other tenants keep their places.
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again.
@@ -29,6 +32,8 @@
 #include <vector>
 
 #include "engine/scheduler/fair_queue.h"
+#include "engine/scheduler/latency_targets.h"
+#include "engine/scheduler/pass_cost.h"
 #include "engine/scheduler/sequence.h"
 #include "engine/scheduler/sequence_pages.h"
 
@@ -36,18 +41,6 @@ namespace lockstep {
 
 // Prompts in smaller chunks would read the weights too often.
 inline constexpr size_t kPromptChunkLeast = 32;
-
-// This many seen keys are counted as one token more. By operations it is 5,000 (0.6B parameters) to
-// 50,000 (70B): so few that attention may be several times as slow as products, and a chunk deep in
-// a prompt is counted as too costly rather than too cheap. Not measured.
-inline constexpr double kKeysPerToken = 1024;
-
-// The cost of the tokens [begin, begin + count) of a prompt, in tokens that see few keys: the
-// deeper in its sequence a token is, the more keys it sees.
-double prompt_work(size_t begin, size_t count);
-
-// How many tokens from `begin` on, `most` at most, cost no more than `work`.
-size_t prompt_tokens_within(double work, size_t begin, size_t most);
 
 struct SchedulerLimits {
   size_t page_tokens = 64;
@@ -67,11 +60,13 @@ struct SchedulerLimits {
   // computed of it is no other's. None generates, or has more tokens than a pass.
   bool whole_sequences = false;
   double patience_seconds = 60;
+  LatencyTargets targets = {};
   HashSecret cache_secret = {};
 };
 
 // Prompt tokens of one pass at most; at least 1 each. And their cost (prompt_work()); but
-// the first sequence gets kPromptChunkLeast of them.
+// the first sequence gets kPromptChunkLeast of them. With targets, the limits of passes without
+// streams hold for all passes.
 struct PromptAllowance {
   size_t alone = 0;
   size_t beside_streams = 0;  // where others generate: what a running stream may be delayed by
@@ -123,6 +118,9 @@ class Scheduler {
   const Schedule& next_batch(double now);
   // The pass has been computed.
   void computed();
+  // The last pass took so long, from its next_batch() to where the next one may be called. With
+  // targets, chunks stay as small as allowed until the first call.
+  void add_pass_seconds(double seconds);
 
   // A token was sampled. Once for a sequence whose chunk of the last pass had `sample`.
   void append_token(SequenceId sequence, int32_t token);
@@ -173,6 +171,9 @@ class Scheduler {
     size_t units = 0;
     double work = 0;
   };
+  void share_by_targets(Budget& left, size_t streams) const;
+  void take_turns();
+  double due(const Sequence& sequence) const;
   void plan_prompts(Budget left);
   size_t fitting_tokens(const Sequence& sequence, const Budget& left, bool is_first) const;
   // The units of generated tokens [begin, begin + count) of a sequence.
@@ -198,6 +199,7 @@ class Scheduler {
   SequenceId senior_ = 0;             // 0: none
   std::vector<PrefixKey> in_flight_;  // of pages that the pass being formed fills
   PromptAllowance prompts_most_;
+  PassCost cost_;
   Schedule schedule_;
   SchedulerCounters counters_;
   bool pass_open_ = false;

@@ -14,7 +14,6 @@ constexpr double kPromptPassSeconds = 4;  // below any sensible limit on a heart
 // The part of its deadline that a pass may take: what is far into a context takes longer than what
 // came before it.
 constexpr double kDeadlinePart = 0.25;
-constexpr double kMixedPassSeconds = 0.1;  // a text is still read as fluent
 constexpr double kRetrySecondsMax = 60;
 
 }  // namespace
@@ -84,8 +83,8 @@ PromptAllowance Throughput::prompts_most() const {
 }
 
 double Throughput::mixed_pass_seconds() const {
-  if (!has_deadline_) return kMixedPassSeconds;
-  return std::clamp(2 * shortest_pass_, kMixedPassSeconds, prompt_pass_seconds_);
+  if (!has_deadline_) return kFluentSeconds;
+  return std::clamp(2 * shortest_pass_, kFluentSeconds, prompt_pass_seconds_);
 }
 
 size_t Throughput::tokens_within(double seconds) const {

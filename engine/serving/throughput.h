@@ -15,7 +15,7 @@ namespace lockstep {
 struct PassTokens {
   size_t all = 0;
   size_t prompted = 0;     // of them
-  double prompt_work = 0;  // of these (scheduler.h)
+  double prompt_work = 0;  // of these (pass_cost.h)
 };
 
 PassTokens pass_tokens(const Schedule& schedule);

@@ -40,6 +40,9 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.unit_keys = 1 + pick(8);
   limits_.token_units_max = 1 + pick(12);
   if (chance(2)) limits_.attention_units = 1 + pick(60);
+  if (chance(2)) {
+    limits_.targets = {1 + static_cast<double>(pick(20)), 0.1 + static_cast<double>(pick(5))};
+  }
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
@@ -160,6 +163,7 @@ void Simulation::pass() {
   scheduler_->computed();
   check_pages();
   for (const Chunk& chunk : schedule.chunks) after(chunk);
+  if (!chance(4)) scheduler_->add_pass_seconds(static_cast<double>(pick(300)) / 100);
 }
 
 // The pass as a whole.
@@ -197,10 +201,12 @@ void Simulation::check_promises(const Schedule& schedule) {
   if (is_again) {
     EXPECT_LE(units, limits_.attention_units);
   }
+  // With targets, what prompts get beside streams is none of the allowance's.
+  const bool is_beside = has_streams && !limits_.targets.any();
   // The first one computes some tokens, whatever they cost.
-  EXPECT_LE(work - work_most, has_streams ? allowance_.work_beside_streams : allowance_.work_alone);
+  EXPECT_LE(work - work_most, is_beside ? allowance_.work_beside_streams : allowance_.work_alone);
   EXPECT_LE(tokens, limits_.batch_tokens);
-  EXPECT_LE(prompt_tokens, has_streams ? allowance_.beside_streams : allowance_.alone);
+  EXPECT_LE(prompt_tokens, is_beside ? allowance_.beside_streams : allowance_.alone);
   EXPECT_LE(rows, limits_.logit_rows);
   EXPECT_LE(scheduler_->running_count(), limits_.sequence_count);
   EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), live_.size());
