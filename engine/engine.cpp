@@ -312,6 +312,7 @@ Result<void> Engine::Parts::load() {
   // computed.
   limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
   limits.whole_sequences = model.graph.sees_ahead();
+  limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,

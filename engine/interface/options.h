@@ -47,7 +47,11 @@ struct EngineOptions {
   bool special_tokens_in_messages = false;
   uint32_t waiting_requests = 1024;  // requests that may wait; more are refused with kUnavailable
   uint32_t waiting_prompt_tokens = 262'144;  // of their prompts; one request may always wait
-  std::string kv_format = "f16";             // "f16", "bf16", "f32" or "q8_0"
+  // Passes are sized for these times from a request's arrival to its first token, and from a token
+  // to the next one. If either is 0, prompts beside streams get a tenth of a second of each pass.
+  double first_token_target_seconds = 2;
+  double token_target_seconds = 0.5;
+  std::string kv_format = "f16";    // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
   // Diagnosis: the fusion rules that are switched off, by name, or "all". No bit of an answer

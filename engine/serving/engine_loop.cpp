@@ -274,6 +274,7 @@ void EngineLoop::end(Generation& generation, FinishReason reason, const std::str
 }
 
 void EngineLoop::step() {
+  const auto begin = Generation::Clock::now();
   const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
   if (schedule.chunks.empty()) return;
   fill_batch(schedule);
@@ -298,6 +299,7 @@ void EngineLoop::step() {
   publish_counters();
   postprocess(schedule);
   if (executor_.failure()) return fail(*executor_.failure());
+  scheduler_.add_pass_seconds(seconds_since(begin));
   publish_gauges();
 }
 

@@ -208,6 +208,14 @@ const std::vector<OptionRow>& rows() {
        "Tokens of the prompts that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_prompt_tokens = v.get<uint32_t>(); },
         kReloadable},
+      {"first-token-target", kServe, kNumber, 2, 0, 3600, {},
+       "Seconds from a request to its first token for which passes are sized: prompts get more of "
+       "a pass the more of them wait. 0: they get a tenth of a second, and go as they come",
+       [](const Json& v, Options& o) { o.engine.first_token_target_seconds = v.get<double>(); }},
+      {"token-target", kServe, kNumber, 0.5, 0, 3600, {},
+       "Seconds from a token of a stream to the next one: prompts beside it make no pass longer, "
+       "unless one with 32 of their tokens is. 0: as for --first-token-target",
+       [](const Json& v, Options& o) { o.engine.token_target_seconds = v.get<double>(); }},
       {"request-seconds", kServe, kNumber, 0, 0, 86400, {},
        "Time after which a request ends with 504, waiting included; a request may ask for less; "
        "0: none",

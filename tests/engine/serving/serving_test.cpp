@@ -226,6 +226,27 @@ TEST_F(ServingTest, answers_are_the_same_where_pages_run_out) {
   }
 }
 
+// The loop tells the scheduler what passes take. Where a stream may wait for long, a chunk is
+// limited by what has been measured alone: each may be twice as long as the one before.
+TEST_F(ServingTest, chunks_beside_a_stream_grow_as_passes_are_measured) {
+  options_.batch_tokens = 512;
+  options_.first_token_target_seconds = 0.001;
+  options_.token_target_seconds = 1000;
+  Answer stream;
+  submit(request("s", 250), stream);
+  stream.wait_for_text();
+  Answer prompt;
+  submit(request(std::string(300, 'p'), 1), prompt);
+  prompt.wait();
+  stream.wait();
+  const HistogramSnapshot passes = engine().statistics().step_tokens;
+  uint64_t large = 0;
+  for (size_t bucket = 0; bucket < passes.bucket_counts.size(); ++bucket) {
+    if (bucket > 0 && passes.upper_bounds[bucket - 1] >= 64) large += passes.bucket_counts[bucket];
+  }
+  EXPECT_GT(large, 0U);
+}
+
 TEST_F(ServingTest, a_context_that_does_not_fit_the_pages_is_refused) {
   options_.kv_pages = 4;
   const auto refused = Engine::open(options_);
