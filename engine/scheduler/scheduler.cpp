@@ -189,6 +189,7 @@ void Scheduler::plan_chunks() {
       const size_t cached = sequence->cached;
       pages_.attach(*sequence);
       counters_.prefix_hit_tokens += sequence->cached - cached;
+      if (sequence->uncached == 0) sequence->uncached = sequence->prompt - sequence->cached;
       charge(*sequence, 0, 0);
     }
     sequence->planned = sequence->streams() ? 1 : 0;
@@ -232,9 +233,10 @@ void Scheduler::take_turns() {
   }
 }
 
-// A prompt is due the later, the longer it takes by itself.
+// A prompt is due the later, the longer it takes by itself. What it finds while others compute it
+// makes it no shorter: it would overtake them, and compute what they had begun.
 double Scheduler::due(const Sequence& sequence) const {
-  const double work = prompt_work(sequence.cached, sequence.prompt - sequence.cached);
+  const double work = prompt_work(sequence.prompt - sequence.uncached, sequence.uncached);
   return sequence.arrived + kOvertaking * cost_.prompt_seconds(work);
 }
 

@@ -61,6 +61,7 @@ struct Sequence {
   size_t rows_done = 0;           // with wants_all(): prompt tokens whose rows were given
   size_t proven = 0;              // before which the pages that are held now have given rows
   size_t cached = 0;              // prompt tokens that were found in the cache, the first time
+  size_t uncached = 0;            // those that were not when it first looked; 0: it has not
   double charged = 0;             // to the tenant, for prompt tokens not computed yet
   std::vector<PageTable> tables;  // by group of the cache's layers; all equally long, or none
   std::vector<BlockId> blocks;    // of its first pages, as far as they are known

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <set>
+#include <vector>
 
 #include "tests/engine/scheduler/passes.h"
 
@@ -74,6 +75,20 @@ TEST(Targets, of_a_tenants_prompts_the_short_one_goes_first) {
     const SequenceId short_one = passes.add_prompt(120, of_tenant("a"));
     EXPECT_EQ(first_of(passes, long_one, short_one), targets.any() ? short_one : long_one);
   }
+}
+
+// What the others find in the cache while the first computes it does not make them go before it.
+TEST(Targets, equal_prompts_are_computed_once) {
+  TimedPasses passes(kTargets);
+  passes.learn();
+  const uint64_t before = passes.scheduler.counters().prefix_hit_tokens;
+  std::vector<SequenceId> equal;
+  for (int count = 0; count < 4; ++count) {
+    equal.push_back(passes.add(198, 198, {}, 500'000));
+    passes.most[equal.back()] = 1;
+  }
+  while (passes.most[equal.front()] > 0 || passes.most[equal.back()] > 0) passes.pass();
+  EXPECT_EQ(passes.scheduler.counters().prefix_hit_tokens - before, 3 * 196U);
 }
 
 // Each of the short ones is shorter, but in the end the long one came too much earlier.
