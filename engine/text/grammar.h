@@ -23,9 +23,11 @@ struct GrammarSource {
     //   {"schema": SCHEMA}            a JSON value of the schema
     //   {"regex": "pattern"}          a text that matches as a whole
     //   {"token": 5}                  this control token
-    //   {"until": "mark"}             any text in which the mark does not stand; the mark's first
-    //                                 character stands in it once
+    //   {"until": "mark"}             any text in which the mark does not stand
     //   {"pairs": SCHEMA, …}          an object's members as pairs between marks (pairs_source.cpp)
+    //   {"arguments": SCHEMA, "values": "json" or "python"}
+    //                                 a call's arguments in a syntax of values (value_pieces.h);
+    //                                 or "marked", with "quote": part, "quote_text": "text"
     //   {"any_of": [part, …]}         one of them
     //   {"repeat": part, "min": 1, "max": 16, "separator": "text"}  (0, no limit and "" if left
     //   out) [part, …]                     one after the other

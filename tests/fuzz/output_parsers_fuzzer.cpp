@@ -42,6 +42,9 @@ TurnRules make_rules(FuzzedDataProvider& input) {
                      .starts_in_reasoning = input.ConsumeBool()};
   const auto marks = reasoning_marks();
   rules.marks = &marks[input.ConsumeIntegralInRange<size_t>(0, marks.size() - 1)];
+  const auto frames = answer_marks();
+  const auto frame = input.ConsumeIntegralInRange<size_t>(0, frames.size());
+  if (frame < frames.size()) rules.answer = &frames[frame];
   if (calls == nullptr) return rules;
   rules.messages = calls->messages;
   rules.starts_in_answer = input.ConsumeBool();
@@ -108,8 +111,9 @@ void read_text(FuzzedDataProvider& input) {
   }
   const Turn turn = read_turn(rules, text);
   check_calls(rules, turn);
-  // The heads of messages are no text.
-  const bool plain = turn.calls.empty() && !rules.reasoning && rules.messages == nullptr;
+  // The heads of messages are no text, nor are the marks of an answer.
+  const bool plain = turn.calls.empty() && !rules.reasoning && rules.answer == nullptr &&
+                     rules.messages == nullptr;
   CHECK(!plain || turn.text == text, "'{}' became '{}'", text, turn.text);
 }
 

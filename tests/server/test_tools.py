@@ -24,6 +24,10 @@ FAMILIES = {
     "qwen-coder": "parameters.jinja",
     "kimi": "sections.jinja",
     "minimax": "invocations.jinja",
+    "gemma-4": "literals.jinja",
+    "lfm2": "keywords.jinja",
+    "cohere": "actions.jinja",
+    "granite": "unsaid.jinja",  # takes tools and writes no calls
     "general": None,  # the bundled template, which knows no tools
     "strict": None,
 }
@@ -134,7 +138,12 @@ SIGNS = {"mistral-names": "[TOOL_CALLS]get_weather[ARGS]{",
          "gpt-oss": " to=functions.get_weather<|channel|>",
          "minimax": "<invoke name=\"get_weather\">",
          "qwen-coder": "<tool_call>\n<function=get_weather>\n<parameter=city>\nBern\n</parameter>",
-         "kimi": "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"}
+         "kimi": "<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{",
+         "gemma-4": "<|tool_call>call:get_weather{city:<|\"|>Bern<|\"|>,days:2}<tool_call|>",
+         "lfm2": "<|tool_call_start|>[get_weather(city='Bern', days=2)]<|tool_call_end|>",
+         "cohere": "{\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {",
+         "granite": "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": "
+                    "{\"city\":\"Bern\",\"days\":2}}]"}
 
 
 @pytest.mark.parametrize("family", SIGNS, indirect=True)

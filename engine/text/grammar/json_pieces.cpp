@@ -35,9 +35,10 @@ ExpressionId hex(GrammarDraft& draft, std::string_view digits = "0123456789abcde
   return draft.choice(parts);
 }
 
-ExpressionId make_escape(GrammarDraft& draft) {
+// `kinds`: of those with one letter.
+ExpressionId make_escape(GrammarDraft& draft, std::string_view kinds) {
   std::vector<ExpressionId> letters;
-  for (const char letter : std::string_view("\"\\/bfnrt")) {
+  for (const char letter : kinds) {
     letters.push_back(draft.literal(std::string_view(&letter, 1)));
   }
   const ExpressionId any = hex(draft);
@@ -49,6 +50,11 @@ ExpressionId make_escape(GrammarDraft& draft) {
       {d, hex(draft, "89ab"), any, any, draft.literal("\\u"), d, hex(draft, "cdef"), any, any});
   letters.push_back(draft.sequence({draft.literal("u"), draft.choice({no_surrogate, pair})}));
   return draft.sequence({draft.literal("\\"), draft.choice(letters)});
+}
+
+ExpressionId string_character(GrammarDraft& draft, ExpressionId escape) {
+  return draft.choice({draft.bytes(0x20, 0x21), draft.bytes(0x23, 0x5B), draft.bytes(0x5D, 0x7E),
+                       draft.plain_multibyte(), escape});
 }
 
 ExpressionId make_value(GrammarDraft& draft) {
@@ -181,9 +187,13 @@ int compare_magnitudes(const DecimalBound& left, const DecimalBound& right) {
 }  // namespace
 
 ExpressionId json_string_character(GrammarDraft& draft) {
-  return draft.choice({draft.bytes(0x20, 0x21), draft.bytes(0x23, 0x5B), draft.bytes(0x5D, 0x7E),
-                       draft.plain_multibyte(),
-                       draft.shared("(escape)", [&] { return make_escape(draft); })});
+  return string_character(
+      draft, draft.shared("(escape)", [&] { return make_escape(draft, "\"\\/bfnrt"); }));
+}
+
+ExpressionId python_string_character(GrammarDraft& draft) {
+  return string_character(
+      draft, draft.shared("(escape of Python)", [&] { return make_escape(draft, "\"\\bfnrt"); }));
 }
 
 ExpressionId json_string(GrammarDraft& draft, uint32_t min, uint32_t max) {

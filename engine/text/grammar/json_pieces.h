@@ -13,6 +13,8 @@ namespace lockstep {
 
 // One character of a string, as it is or escaped. Never half a surrogate pair.
 ExpressionId json_string_character(GrammarDraft& draft);
+// The same with escapes that Python reads alike.
+ExpressionId python_string_character(GrammarDraft& draft);
 ExpressionId json_string(GrammarDraft& draft);
 // With so many characters.
 ExpressionId json_string(GrammarDraft& draft, uint32_t min, uint32_t max);

@@ -3,6 +3,7 @@
 //   {"pairs": SCHEMA,          the object's; its properties in their order, and no others
 //    "raw": ["city", …],       the properties whose values are texts, written as they are
 //    "open": part, "raw_key_end": part, "json_key_end": part,   around a key, by its value's form
+//    "json_key_ends": {"days": part, …},    instead of the last one, behind these keys
 //    "value_open": part, "value_end": part,                     around a value
 //    "value_end_text": "…",    the text of the last one, in which a raw value must not have it
 //    "padding": "…",           right within both
@@ -18,23 +19,6 @@
 namespace lockstep {
 namespace {
 
-// They say more about an object than its members, each by itself, can hold to.
-constexpr std::string_view kJoining[] = {"$ref",
-                                         "$dynamicRef",
-                                         "allOf",
-                                         "anyOf",
-                                         "oneOf",
-                                         "not",
-                                         "if",
-                                         "const",
-                                         "enum",
-                                         "minProperties",
-                                         "maxProperties",
-                                         "dependentRequired",
-                                         "propertyNames",
-                                         "dependencies",
-                                         "dependentSchemas"};
-
 class PairsReader {
  public:
   PairsReader(GrammarDraft& draft, const Json& part, std::string pointer)
@@ -46,11 +30,9 @@ class PairsReader {
 
   ExpressionId read() {
     if (!schema_.is_object()) return fail("a schema must be an object");
-    for (const std::string_view name : kJoining) {
-      if (schema_.contains(name)) {
-        return fail(
-            fmt::format("\"{}\" is not supported where arguments are written one by one", name));
-      }
+    if (const std::string_view* name = find_joining_keyword(schema_)) {
+      return fail(
+          fmt::format("\"{}\" is not supported where arguments are written one by one", *name));
     }
     const Json& raw = part_.at("raw");
     for (const Json& name : raw) raw_.insert(name.get<std::string>());
@@ -88,9 +70,16 @@ class PairsReader {
   ExpressionId pair(const std::string& name, const Json& value) {
     const bool raw = raw_.contains(name);
     const ExpressionId padding = text("padding");
-    return draft_.sequence({frame_[0], draft_.literal(name), frame_[raw ? 1 : 2], frame_[3],
-                            padding, raw ? raw_value(value) : json_value(name, value), padding,
-                            frame_[4], text("line")});
+    return draft_.sequence({frame_[0], draft_.literal(name), key_end(name, raw), frame_[3], padding,
+                            raw ? raw_value(value) : json_value(name, value), padding, frame_[4],
+                            text("line")});
+  }
+
+  ExpressionId key_end(const std::string& name, bool raw) {
+    const Json& own = part_.at("json_key_ends");
+    const auto found = own.find(name);
+    if (raw || found == own.end()) return frame_[raw ? 1 : 2];
+    return read_template(draft_, *found);
   }
 
   ExpressionId json_value(const std::string& name, const Json& value) {

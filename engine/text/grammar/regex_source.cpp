@@ -40,8 +40,9 @@ class RegexReader {
 
  private:
   ExpressionId characters(const CharacterSet& set) {
-    return options_.form == CharacterForm::kPlain ? draft_.characters(set)
-                                                  : json_characters(draft_, set);
+    if (options_.form == CharacterForm::kPlain) return draft_.characters(set);
+    if (options_.form == CharacterForm::kInJsonString) return json_characters(draft_, set);
+    return draft_.characters(set.without({{'|', '|'}}));
   }
 
   ExpressionId anything() {

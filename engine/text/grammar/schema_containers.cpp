@@ -10,28 +10,27 @@
 namespace lockstep {
 namespace {
 
-// The characters that a member's name may hold as they are.
-CharacterSet plain_characters() {
-  return CharacterSet({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}}).complement();
-}
-
 // Names as a tree of characters, in rules of their own: names may be long.
 class OtherNames {
  public:
-  OtherNames(GrammarDraft& draft, const std::vector<std::string>& names) : draft_(draft) {
+  // `plain`: the characters that a name may hold as they are. Without a quote no name is empty.
+  OtherNames(GrammarDraft& draft, const std::vector<std::string>& names, CharacterSet plain,
+             std::string_view quote)
+      : draft_(draft), plain_(std::move(plain)), quote_(draft.literal(quote)) {
     rest_ = draft_.add_rule("(rest of a name)");
-    draft_.define(rest_, draft_.sequence({draft_.repeat(draft_.characters(plain_characters()), 0,
-                                                        GrammarDraft::kUnlimited),
-                                          draft_.literal("\"")}));
+    draft_.define(rest_, draft_.sequence(
+                             {draft_.repeat(draft_.characters(plain_), 0, GrammarDraft::kUnlimited),
+                              quote_}));
     nodes_.emplace_back(draft_.add_rule("(another name)"));
+    nodes_.front().is_name = quote.empty();
     for (const std::string& name : names) add(name);
   }
 
   ExpressionId make() {
     for (const Node& node : nodes_) {
       std::vector<ExpressionId> parts;
-      if (!node.is_name) parts.push_back(draft_.literal("\""));
-      CharacterSet others = plain_characters();
+      if (!node.is_name) parts.push_back(quote_);
+      CharacterSet others = plain_;
       CharacterSet known;
       for (const auto& [character, child] : node.children) {
         known.add(character, character);
@@ -45,7 +44,7 @@ class OtherNames {
       draft_.define(node.rule, draft_.choice(parts));
       if (draft_.failed()) break;
     }
-    return draft_.sequence({draft_.literal("\""), draft_.rule(nodes_[0].rule)});
+    return draft_.sequence({quote_, draft_.rule(nodes_[0].rule)});
   }
 
  private:
@@ -57,12 +56,11 @@ class OtherNames {
   };
 
   void add(std::string_view name) {
-    const CharacterSet plain = plain_characters();
     size_t at = 0;
     while (!name.empty() && !draft_.failed()) {
       const DecodedCharacter character = decode_utf8(name);
       // Such a name would be escaped: no other name is.
-      if (!plain.contains(character.code_point)) return;
+      if (!plain_.contains(character.code_point)) return;
       name.remove_prefix(character.size_bytes);
       const auto [child, added] = nodes_[at].children.try_emplace(character.code_point, 0);
       if (added) {
@@ -79,17 +77,20 @@ class OtherNames {
   }
 
   GrammarDraft& draft_;
+  CharacterSet plain_;
+  ExpressionId quote_;
   RuleId rest_ = 0;
   std::vector<Node> nodes_;
 };
 
 }  // namespace
 
-ExpressionId SchemaReader::name_but(const std::vector<std::string>& names) {
-  return OtherNames(draft_, names).make();
+ExpressionId SchemaReader::name_but(const std::vector<std::string>& names, bool keywords) {
+  return OtherNames(draft_, names, pieces_.name_characters(keywords), pieces_.name_quote(keywords))
+      .make();
 }
 
-ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointer) {
+ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointer, bool keywords) {
   const Json* properties = find(schema, "properties");
   if (properties != nullptr && !properties->is_object()) {
     fail(pointer + "/properties", "it must be an object");
@@ -106,15 +107,14 @@ ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointe
   const Json* additional = find(schema, "additionalProperties");
   const bool lists = properties != nullptr && !properties->empty();
   const bool open = additional != nullptr ? *additional != false : !lists;
-  const ExpressionId extra_value =
-      draft_.as_rule(additional != nullptr ? read(*additional, pointer + "/additionalProperties")
-                                           : json_any_value(draft_),
-                     pointer + "/additionalProperties");
+  const ExpressionId extra_value = draft_.as_rule(
+      additional != nullptr ? read(*additional, pointer + "/additionalProperties") : pieces_.any(),
+      pointer + "/additionalProperties");
   std::vector<Member> members;
   const auto add = [&](const std::string& name, ExpressionId value) {
-    const ExpressionId key = draft_.literal(Json(name).dump());
+    const ExpressionId key = pieces_.name(name, keywords);
     const bool needed = required.erase(name) > 0;
-    members.push_back({draft_.sequence({key, json_colon(draft_), value}), needed});
+    members.push_back({draft_.sequence({key, pieces_.assign(keywords), value}), needed});
     names.push_back(name);
   };
   if (lists) {
@@ -126,26 +126,28 @@ ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointe
   }
   // Required but not listed: of what additional ones are.
   for (const std::string& name : std::set<std::string>(required)) add(name, extra_value);
-  if (members.empty() && open) return read_map(schema, extra_value, pointer);
+  if (members.empty() && open) return read_map(schema, extra_value, pointer, keywords);
   const auto needed = static_cast<size_t>(std::ranges::count_if(members, &Member::required));
   if (!check_counts(schema, members.size(), needed, !open, pointer)) return draft_.nothing();
   const ExpressionId extra =
-      open ? draft_.sequence({name_but(names), json_colon(draft_), extra_value}) : draft_.nothing();
+      open ? draft_.sequence({name_but(names, keywords), pieces_.assign(keywords), extra_value})
+           : draft_.nothing();
   return draft_.sequence(
-      {draft_.literal("{"), join_members(members, extra, open), draft_.literal("}")});
+      {pieces_.open(keywords), join_members(members, extra, open), pieces_.close(keywords)});
 }
 
 // Any names. The same name may come twice and counts once then.
-ExpressionId SchemaReader::read_map(const Json& schema, ExpressionId value,
-                                    const Pointer& pointer) {
+ExpressionId SchemaReader::read_map(const Json& schema, ExpressionId value, const Pointer& pointer,
+                                    bool keywords) {
   const uint32_t min = read_count(schema, "minProperties", 0, pointer);
   const uint32_t max = read_count(schema, "maxProperties", GrammarDraft::kUnlimited, pointer);
   if (min > 1) fail(pointer + "/minProperties", "more than 1 is not supported");
   if (min > max) return draft_.nothing();
+  const ExpressionId name = keywords ? name_but({}, keywords) : pieces_.any_name();
   const ExpressionId member = draft_.as_rule(
-      draft_.sequence({json_string(draft_), json_colon(draft_), value}), pointer + " (member)");
+      draft_.sequence({name, pieces_.assign(keywords), value}), pointer + " (member)");
   return draft_.sequence(
-      {draft_.literal("{"), json_list(draft_, member, min, max), draft_.literal("}")});
+      {pieces_.open(keywords), json_list(draft_, member, min, max), pieces_.close(keywords)});
 }
 
 bool SchemaReader::check_counts(const Json& schema, size_t declared, size_t required, bool closed,
@@ -224,9 +226,8 @@ ExpressionId SchemaReader::read_array(const Json& schema, const Pointer& pointer
     parts.push_back(read((*prefix)[index], fmt::format("{}/prefixItems/{}", pointer, index)));
   }
   if (max > fixed) {
-    const ExpressionId item =
-        draft_.as_rule(items != nullptr ? read(*items, pointer + "/items") : json_any_value(draft_),
-                       pointer + "/items");
+    const ExpressionId item = draft_.as_rule(
+        items != nullptr ? read(*items, pointer + "/items") : pieces_.any(), pointer + "/items");
     min = std::max(min, fixed);
     const uint32_t most = max == GrammarDraft::kUnlimited ? max : max - fixed;
     parts.push_back(

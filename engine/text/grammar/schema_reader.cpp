@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "engine/text/grammar/json_pieces.h"
-
 namespace lockstep {
 namespace {
 
@@ -28,6 +26,22 @@ constexpr std::string_view kUnsupported[] = {"not",
                                              "patternProperties",
                                              "propertyNames",
                                              "additionalItems"};
+
+constexpr std::string_view kJoining[] = {"$ref",
+                                         "$dynamicRef",
+                                         "allOf",
+                                         "anyOf",
+                                         "oneOf",
+                                         "not",
+                                         "if",
+                                         "const",
+                                         "enum",
+                                         "minProperties",
+                                         "maxProperties",
+                                         "dependentRequired",
+                                         "propertyNames",
+                                         "dependencies",
+                                         "dependentSchemas"};
 
 constexpr std::string_view kObjectKeywords[] = {"properties", "required", "additionalProperties",
                                                 "minProperties", "maxProperties"};
@@ -103,6 +117,12 @@ std::optional<std::string> unescape_step(std::string_view step) {
 }
 
 }  // namespace
+
+const std::string_view* find_joining_keyword(const Json& schema) {
+  const auto* const found =
+      std::ranges::find_if(kJoining, [&](std::string_view name) { return schema.contains(name); });
+  return found == std::end(kJoining) ? nullptr : found;
+}
 
 std::string pointer_step(std::string_view name) {
   std::string step = "/";
@@ -185,6 +205,23 @@ ExpressionId SchemaReader::read() {
   return expression;
 }
 
+ExpressionId SchemaReader::read_arguments() {
+  if (pieces_.form() != ValueForm::kPython) return read();
+  if (!root_.is_object() || (types_of(root_) & kObject) == 0) {
+    fail(root_pointer_, "the arguments of a call are an object");
+    return draft_.nothing();
+  }
+  if (const std::string_view* name = find_joining_keyword(root_)) {
+    fail(root_pointer_, "\"{}\" is not supported where arguments are written one by one", *name);
+    return draft_.nothing();
+  }
+  check_keywords(root_, root_pointer_);
+  if (draft_.failed()) return draft_.nothing();
+  const ExpressionId expression = read_object(root_, root_pointer_, /*keywords=*/true);
+  read_references();
+  return expression;
+}
+
 void SchemaReader::read_references() {
   // Reading one may find more.
   while (!unread_.empty() && !draft_.failed()) {
@@ -199,7 +236,7 @@ void SchemaReader::read_references() {
 ExpressionId SchemaReader::read(const Json& schema, const Pointer& pointer) {
   if (draft_.failed() || !draft_.budget().take(0)) return draft_.nothing();
   if (schema.is_boolean()) {
-    return schema.get<bool>() ? json_any_value(draft_) : draft_.nothing();
+    return schema.get<bool>() ? pieces_.any() : draft_.nothing();
   }
   if (!schema.is_object()) {
     fail(pointer, "a schema must be an object or a boolean");
@@ -396,7 +433,7 @@ ExpressionId SchemaReader::read_values(const Json& schema, const Json& values,
   for (const Json& value : values) {
     if ((types_of_value(value) & types) == 0) continue;
     // An integer where only integers are admitted, not 1.0.
-    parts.push_back(draft_.literal(value.dump()));
+    parts.push_back(pieces_.exactly(value));
   }
   return draft_.choice(parts);
 }
@@ -418,7 +455,7 @@ ExpressionId SchemaReader::read_types(const Json& schema, const Pointer& pointer
     if (has_any(schema, kArrayKeywords)) types.emplace_back("array");
     if (has_any(schema, kStringKeywords)) types.emplace_back("string");
     if (has_any(schema, kNumberKeywords)) types.emplace_back("number");
-    if (types.empty()) return json_any_value(draft_);
+    if (types.empty()) return pieces_.any();
   }
   const bool numbers = std::ranges::find(types, "number") != types.end();
   std::vector<ExpressionId> parts;
@@ -436,8 +473,8 @@ ExpressionId SchemaReader::read_type(const Json& schema, std::string_view type,
   if (type == "string") return read_string(schema, pointer);
   if (type == "number") return read_number(schema, /*integer=*/false, pointer);
   if (type == "integer") return read_number(schema, /*integer=*/true, pointer);
-  if (type == "boolean") return draft_.choice({draft_.literal("true"), draft_.literal("false")});
-  return draft_.literal("null");
+  if (type == "boolean") return pieces_.boolean();
+  return pieces_.null();
 }
 
 }  // namespace lockstep

@@ -1,4 +1,5 @@
-// A JSON schema (draft 2020-12) as a grammar of the JSON texts that it admits, or of some of them:
+// A JSON schema (draft 2020-12) as a grammar of the texts of the values that it admits, as JSON or
+// in another form of values, or of some of them:
 // every text of the grammar is valid, not every valid text is in the grammar. Members come in the
 // order of "properties"; an object with "properties" has no others unless "additionalProperties"
 // asks for them. What would be needed for validity and is not supported is refused, with its place.
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "engine/text/grammar/sources.h"
+#include "engine/text/grammar/value_pieces.h"
 
 namespace lockstep {
 
@@ -18,11 +20,15 @@ class SchemaReader {
  public:
   // `root` must outlive this: references are resolved in it.
   SchemaReader(GrammarDraft& draft, const Json& root, std::string_view pointer)
-      : draft_(draft), root_(root), root_pointer_(pointer) {}
+      : SchemaReader(draft, root, pointer, ValuePieces(draft)) {}
+  SchemaReader(GrammarDraft& draft, const Json& root, std::string_view pointer, ValuePieces pieces)
+      : draft_(draft), root_(root), root_pointer_(pointer), pieces_(std::move(pieces)) {}
 
   using Pointer = std::string;  // a JSON pointer, for messages
 
   ExpressionId read();
+  // The root as all arguments of a call, an object.
+  ExpressionId read_arguments();
 
   // A schema within the root. Its references have no rules before read_references().
   ExpressionId read(const Json& schema, const Pointer& pointer);
@@ -58,12 +64,14 @@ class SchemaReader {
     ExpressionId text = 0;  // name, colon and value
     bool required = false;
   };
-  ExpressionId read_object(const Json& schema, const Pointer& pointer);
-  ExpressionId read_map(const Json& schema, ExpressionId value, const Pointer& pointer);
+  // `keywords`: as ValuePieces has them.
+  ExpressionId read_object(const Json& schema, const Pointer& pointer, bool keywords = false);
+  ExpressionId read_map(const Json& schema, ExpressionId value, const Pointer& pointer,
+                        bool keywords);
   bool check_counts(const Json& schema, size_t declared, size_t required, bool closed,
                     const Pointer& pointer);
   ExpressionId join_members(const std::vector<Member>& members, ExpressionId extra, bool open);
-  ExpressionId name_but(const std::vector<std::string>& names);
+  ExpressionId name_but(const std::vector<std::string>& names, bool keywords);
   ExpressionId read_array(const Json& schema, const Pointer& pointer);
 
   // schema_scalars.cpp
@@ -87,11 +95,15 @@ class SchemaReader {
   GrammarDraft& draft_;
   const Json& root_;
   Pointer root_pointer_;
+  ValuePieces pieces_;
   std::deque<Json> made_;  // schemas that were merged; referred to while being read
   std::map<std::string, RuleId> references_;
   std::vector<std::string> unread_;  // references whose rules have no body yet
   size_t depth_ = 0;
 };
+
+// Keywords that say more about an object than its members, each by itself, can hold to.
+const std::string_view* find_joining_keyword(const Json& schema);
 
 // A member's name as a step of a JSON pointer.
 std::string pointer_step(std::string_view name);

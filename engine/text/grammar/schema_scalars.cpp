@@ -78,17 +78,14 @@ ExpressionId SchemaReader::read_string(const Json& schema, const Pointer& pointe
            "maxLength; say the length in the pattern");
       return draft_.nothing();
     }
-    GrammarDraft& draft = draft_;
-    const ExpressionId text = read_regex(draft, pattern->get_ref<const std::string&>(),
-                                         {CharacterForm::kInJsonString, /*anywhere=*/true});
-    return draft.sequence({draft.literal("\""), text, draft.literal("\"")});
+    return pieces_.matching(pattern->get_ref<const std::string&>(), /*anywhere=*/true);
   }
   if (format != nullptr) {
     if (!format->is_string()) fail(pointer + "/format", "it must be a string");
     return draft_.failed() ? draft_.nothing()
                            : read_format(schema, format->get<std::string>(), min, max, pointer);
   }
-  return limited ? json_string(draft_, min, max) : json_string(draft_);
+  return limited ? pieces_.string(min, max) : pieces_.string();
 }
 
 ExpressionId SchemaReader::read_format(const Json& /*schema*/, const std::string& format,
@@ -101,11 +98,9 @@ ExpressionId SchemaReader::read_format(const Json& /*schema*/, const std::string
            "supported beside it",
            known.min, known.max);
     }
-    return draft_.shared("(format " + format + ")", [&] {
-      return draft_.sequence({draft_.literal("\""),
-                              read_regex(draft_, known.pattern, {CharacterForm::kInJsonString}),
-                              draft_.literal("\"")});
-    });
+    const bool is_json = pieces_.form() == ValueForm::kJson;
+    return draft_.shared((is_json ? "(format " : "(format of a call ") + format + ")",
+                         [&] { return pieces_.matching(known.pattern, /*anywhere=*/false); });
   }
   std::vector<std::string_view> names;
   for (const Format& known : kFormats) names.push_back(known.name);

@@ -9,8 +9,9 @@
 
 namespace lockstep {
 
-// A JSON string's form of a character: as it is, or escaped where JSON wants that.
-enum class CharacterForm { kPlain, kInJsonString };
+// A character's form: as it is; escaped where a JSON string wants that; or as it is, but for "|",
+// which is left out.
+enum class CharacterForm { kPlain, kInJsonString, kWithoutBar };
 
 struct RegexOptions {
   CharacterForm form = CharacterForm::kPlain;
@@ -24,14 +25,19 @@ ExpressionId read_gbnf(GrammarDraft& draft, std::string_view text);
 // `pointer` is the schema's place in the source, for messages: "" or "/1/schema".
 ExpressionId read_schema(GrammarDraft& draft, const Json& schema, std::string_view pointer);
 
+// A template's part of all arguments of a call, in a syntax of values that need not be JSON:
+// {"arguments": SCHEMA, "values": "json" | "python"}, or with "marked", "quote": part (what stands
+// around texts) and "quote_text": "…".
+ExpressionId read_arguments(GrammarDraft& draft, const Json& part, std::string_view pointer);
+
 ExpressionId read_choice(GrammarDraft& draft, const Json& list);
 ExpressionId read_template(GrammarDraft& draft, const Json& part);
 
 // A template's part of pairs (pairs_source.cpp says what it holds), as the server makes it.
 ExpressionId read_pairs(GrammarDraft& draft, const Json& part, std::string_view pointer);
 
-// Any text in which `mark` does not stand. The mark's first character stands in it once only: it
-// can begin nowhere but there.
+// Any text in which `mark` does not stand. Its masks cost least where the mark's first character
+// stands in it once: it can begin nowhere but there.
 ExpressionId text_without(GrammarDraft& draft, std::string_view mark);
 
 }  // namespace lockstep

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/text/grammar/schema_reader.h"
 #include "engine/text/grammar/sources.h"
 #include "engine/text/grammar/token_trie.h"
 #include "engine/text/utf8.h"
@@ -21,6 +22,7 @@ class TemplateReader {
     const std::string& name = part.begin().key();
     const Json& value = part.begin().value();
     if (name == "repeat") return read_repeat(part, pointer);
+    if (name == "arguments") return read_arguments(draft_, part, pointer);
     if (name == "pairs") return read_pairs(draft_, part, pointer);
     if (part.size() != 1) return refuse(pointer);
     if (name == "literal" && value.is_string()) {
@@ -86,6 +88,56 @@ class TemplateReader {
   GrammarDraft& draft_;
 };
 
+// The most letters at the end of those of the mark before `at`, and `letter`, with which it begins.
+size_t letters_begun(const std::vector<uint32_t>& mark, size_t at, uint32_t letter) {
+  std::vector<uint32_t> text(mark.begin(), mark.begin() + static_cast<std::ptrdiff_t>(at));
+  text.push_back(letter);
+  for (size_t size = text.size(); size > 0; --size) {
+    if (std::equal(text.end() - static_cast<std::ptrdiff_t>(size), text.end(), mark.begin())) {
+      return size;
+    }
+  }
+  return 0;
+}
+
+// Any text without the mark: a rule for each number of its letters that have come.
+ExpressionId text_without_letters(GrammarDraft& draft, const std::vector<uint32_t>& mark) {
+  constexpr size_t kLettersMax = 256;
+  if (mark.size() > kLettersMax) {
+    draft.fail("a mark that holds its first character again has at most {}", kLettersMax);
+    return draft.nothing();
+  }
+  std::vector<RuleId> rules;
+  for (size_t index = 0; index < mark.size(); ++index) {
+    rules.push_back(draft.add_rule("(text without a mark)"));
+  }
+  for (size_t at = 0; at < mark.size(); ++at) {
+    CharacterSet known;
+    std::vector<ExpressionId> ways = {draft.empty()};
+    for (size_t index = 0; index < mark.size(); ++index) {
+      const uint32_t letter = mark[index];
+      const auto place = mark.begin() + static_cast<std::ptrdiff_t>(index);
+      if (std::find(mark.begin(), place, letter) != place) continue;  // it has come before
+      const size_t begun = letters_begun(mark, at, letter);
+      if (begun == 0) continue;
+      known.add(letter, letter);
+      if (begun == mark.size()) continue;
+      ways.push_back(
+          draft.sequence({draft.characters({{letter, letter}}), draft.rule(rules[begun])}));
+    }
+    known.normalize();
+    const ExpressionId others = draft.characters(known.complement());
+    if (at == 0) {
+      draft.define(rules[0], draft.sequence({draft.repeat(others, 0, GrammarDraft::kUnlimited),
+                                             draft.choice(ways)}));
+      continue;
+    }
+    ways.push_back(draft.sequence({others, draft.rule(rules[0])}));
+    draft.define(rules[at], draft.choice(ways));
+  }
+  return draft.rule(rules[0]);
+}
+
 }  // namespace
 
 ExpressionId read_choice(GrammarDraft& draft, const Json& list) {
@@ -108,9 +160,12 @@ ExpressionId text_without(GrammarDraft& draft, std::string_view mark) {
     letters.push_back(letter.code_point);
     mark.remove_prefix(letter.size_bytes);
   }
-  if (letters.empty() || std::count(letters.begin(), letters.end(), letters.front()) != 1) {
-    draft.fail("a mark must begin with a character that it holds once");
+  if (letters.empty()) {
+    draft.fail("a mark must not be empty");
     return draft.nothing();
+  }
+  if (std::count(letters.begin(), letters.end(), letters.front()) != 1) {
+    return text_without_letters(draft, letters);
   }
   const CharacterSet first = {{letters.front(), letters.front()}};
   const ExpressionId calm =
@@ -130,6 +185,19 @@ ExpressionId text_without(GrammarDraft& draft, std::string_view mark) {
   }
   const ExpressionId block = draft.sequence({draft.characters(first), rest});
   return draft.sequence({calm, draft.repeat(block, 0, GrammarDraft::kUnlimited)});
+}
+
+ExpressionId read_arguments(GrammarDraft& draft, const Json& part, std::string_view pointer) {
+  const Json& values = part.at("values");
+  const auto make_pieces = [&] {
+    if (values == "json") return ValuePieces(draft);
+    if (values == "python") return ValuePieces(draft, ValueForm::kPython);
+    return ValuePieces(draft, ValueForm::kMarked, read_template(draft, part.at("quote")),
+                       part.at("quote_text").get<std::string>());
+  };
+  return SchemaReader(draft, part.at("arguments"), std::string(pointer) + "/arguments",
+                      make_pieces())
+      .read_arguments();
 }
 
 ExpressionId read_template(GrammarDraft& draft, const Json& part) {

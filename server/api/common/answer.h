@@ -8,7 +8,7 @@
 
 #include "server/api/common/answer_writer.h"
 #include "server/api/common/call.h"
-#include "server/api/common/turn_parser.h"
+#include "server/api/common/reasoning_count.h"
 
 namespace lockstep {
 

@@ -39,22 +39,22 @@ class CallGrammar {
   // Groups of calls, as models of the family write them.
   Json calls() const {
     const int most = tools_.parallel && syntax_.parallel ? kCallsMax : 1;
+    const bool is_list = !syntax_.separator.empty();
+    const std::string line(syntax_.line);
+    const std::string separator = is_list ? std::string(syntax_.separator) + " " : line;
+    // A call without a mark is what a family writes that knows such.
+    const std::string mark = syntax_.bare ? "" : std::string(syntax_.open);
+    const bool parts_open = syntax_.form == CallForm::kObject || !syntax_.head.empty();
+    const std::string open = mark + std::string(syntax_.list_open) + (parts_open ? line : "");
+    const std::string close = (syntax_.close.empty() ? "" : line) + std::string(syntax_.close);
     Json call = any_call();
-    if (syntax_.form != CallForm::kObject) return marked_groups(std::move(call), most);
-    const std::string list_open(syntax_.list_open);
-    // A call without a mark is what such a family writes.
-    const std::string open = syntax_.bare ? "" : std::string(syntax_.open) + list_open;
-    const std::string close(syntax_.close);
-    if (syntax_.separator.empty()) {
-      call = Json::array({frame(open + "\n"), std::move(call), frame("\n" + close)});
-      return {{"repeat", std::move(call)}, {"min", 1}, {"max", most}, {"separator", "\n"}};
+    const auto repeat = [&](Json part) -> Json {
+      return {{"repeat", std::move(part)}, {"min", 1}, {"max", most}, {"separator", separator}};
+    };
+    if (!is_list && !syntax_.grouped) {
+      return repeat(Json::array({frame(open), std::move(call), frame(close)}));
     }
-    Json calls = {{"repeat", std::move(call)},
-                  {"min", 1},
-                  {"max", most},
-                  {"separator", std::string(syntax_.separator) + " "}};
-    if (open.empty() && close.empty()) return calls;
-    return Json::array({frame(open), std::move(calls), frame(close)});
+    return framed(open, repeat(std::move(call)), close);
   }
 
   // A text of the family's, its control tokens as such.
@@ -113,11 +113,41 @@ class CallGrammar {
     return {{"any_of", std::move(any)}};
   }
 
+  Json framed(std::string_view open, Json part, std::string_view close) const {
+    if (open.empty() && close.empty()) return part;
+    return Json::array({frame(open), std::move(part), frame(close)});
+  }
+
   Json object_call(const ToolFunction& function) const {
-    const std::string head =
-        fmt::format(R"({{"name": "{}", "{}": )", function.name, syntax_.arguments);
-    return Json::array(
-        {literal(head), {{"schema", arguments_schema(function.parameters)}}, literal("}")});
+    Json parts = Json::array();
+    if (syntax_.id_key.empty()) {
+      parts.push_back(literal("{"));
+    } else {
+      parts.push_back(literal(fmt::format(R"({{"{}": ")", syntax_.id_key)));
+      parts.push_back({{"regex", "[0-9]{1,2}"}});
+      parts.push_back(literal("\", "));
+    }
+    parts.push_back(literal(
+        fmt::format(R"("{}": "{}", "{}": )", syntax_.name_key, function.name, syntax_.arguments)));
+    parts.push_back({{"schema", arguments_schema(function.parameters)}});
+    parts.push_back(literal("}"));
+    return parts;
+  }
+
+  Json literal_part(const ToolFunction& function) const {
+    Json schema = arguments_schema(function.parameters);
+    switch (syntax_.values) {
+      case ValueSyntax::kJson:
+        return {{"schema", std::move(schema)}};
+      case ValueSyntax::kPython:
+        return {{"arguments", std::move(schema)}, {"values", "python"}};
+      case ValueSyntax::kGemma:
+        break;
+    }
+    return {{"arguments", std::move(schema)},
+            {"values", "marked"},
+            {"quote", frame(kGemmaQuote)},
+            {"quote_text", kGemmaQuote}};
   }
 
   Json marked_call(const ToolFunction& function) const {
@@ -131,8 +161,7 @@ class CallGrammar {
       parts.push_back({{"regex", std::string(syntax_.number)}});
     }
     parts.push_back(frame(std::string(syntax_.name_end) + line));
-    parts.push_back(pairs ? pairs_part(function)
-                          : Json{{"schema", arguments_schema(function.parameters)}});
+    parts.push_back(pairs ? pairs_part(function) : literal_part(function));
     parts.push_back(frame(syntax_.call_end));
     return parts;
   }
@@ -141,32 +170,29 @@ class CallGrammar {
     const PairSyntax& pairs = syntax_.pairs;
     const std::string line(syntax_.line);
     Json raw = Json::array();
+    Json typed = Json::object();  // the marks behind names that say a type
     for (const auto& [name, kind] : find_parameter_kinds(function.parameters, pairs)) {
       if (kind.raw) raw.push_back(name);
+      if (!kind.raw && !pairs.type_open.empty()) {
+        typed[name] =
+            frame(fmt::format("{}{}{}", pairs.type_open, type_name(kind), pairs.type_end));
+      }
     }
     const std::string value_open(pairs.value_open);
     Json part = {{"pairs", arguments_schema(function.parameters)}, {"raw", std::move(raw)}};
     part["open"] = frame(pairs.open);
     part["raw_key_end"] = frame(pairs.key_end);
     part["json_key_end"] = frame(pairs.json_key_end.empty() ? pairs.key_end : pairs.json_key_end);
+    if (!pairs.type_open.empty()) {
+      part["json_key_end"] = frame(fmt::format("{}object{}", pairs.type_open, pairs.type_end));
+    }
+    part["json_key_ends"] = std::move(typed);
     part["value_open"] = frame(value_open.empty() ? value_open : line + value_open);
     part["value_end"] = frame(pairs.value_end);
     part["value_end_text"] = std::string(pairs.value_end);
     part["padding"] = std::string(pairs.padding);
     part["line"] = line;
     return part;
-  }
-
-  Json marked_groups(Json call, int most) const {
-    const std::string line(syntax_.line);
-    const std::string open = std::string(syntax_.open) + (syntax_.head.empty() ? "" : line);
-    const std::string close = (syntax_.close.empty() ? "" : line) + std::string(syntax_.close);
-    if (!syntax_.grouped) {
-      call = Json::array({frame(open), std::move(call), frame(close)});
-      return {{"repeat", std::move(call)}, {"min", 1}, {"max", most}, {"separator", line}};
-    }
-    Json calls = {{"repeat", std::move(call)}, {"min", 1}, {"max", most}, {"separator", line}};
-    return Json::array({frame(open), std::move(calls), frame(close)});
   }
 
   const ChatFamily& family_;

@@ -18,7 +18,6 @@ class CallReader {
     kBroken,  // it is no call
   };
 
-  static constexpr size_t kDepthMax = 48;                // of arguments; requests may nest 64 deep
   static constexpr size_t kBytesMax = size_t{1} << 20U;  // a call longer than this is text
 
   virtual ~CallReader() = default;
@@ -34,8 +33,15 @@ class CallReader {
   // The JSON text of the arguments that came since the last call of this; "{}" at the end of a
   // call without arguments.
   virtual std::string take_arguments() = 0;
-  // Everything that was taken.
+  // Everything that was taken and is the call's.
   virtual const std::string& raw() const = 0;
+
+  // A mark within a text in quotes is none, unless the quote is no quote: then the call, or one of
+  // its values, ended at the mark, and what was taken behind it comes again.
+  // What comes again; the caller pushes it, or reads it otherwise if the call is over.
+  virtual std::string take_rest() = 0;
+  // No more text will come, so that an open quote is none. True if take_rest() has something.
+  virtual bool end_text() = 0;
 };
 
 }  // namespace lockstep

@@ -26,6 +26,12 @@ constexpr PairSyntax kDsmlPairs = {.open = "<｜DSML｜parameter name=\"",
                                    .json_key_end = "\" string=\"false\">",
                                    .value_end = "</｜DSML｜parameter>"};
 
+constexpr PairSyntax kTypedPairs = {.open = "<|open|>argument key=\"",
+                                    .key_end = "\" type=\"string\"<|sep|>",
+                                    .type_open = "\" type=\"",
+                                    .type_end = "\"<|sep|>",
+                                    .value_end = "<|close|>argument<|sep|>"};
+
 // Signs that hold others come first.
 constexpr CallSyntax kRows[] = {
     // Qwen 2.5 and 3, Hermes: <tool_call>{"name": …, "arguments": …}</tool_call>, again and again.
@@ -33,13 +39,14 @@ constexpr CallSyntax kRows[] = {
      .sign = "<tool_call>\n{\"name\": \"lockstep_probe\"",
      .open = "<tool_call>",
      .close = "</tool_call>",
-     .arguments = "arguments"},
+     .arguments = "arguments",
+     .line = "\n"},
     // Mistral of today: [TOOL_CALLS]NAME[ARGS]{…}, again and again; Small 3.2 writes an id between.
     {.name = "mistral-ids",
      .sign = "[TOOL_CALLS]lockstep_probe[CALL_ID]",
      .open = "[TOOL_CALLS]",
      .id_length = 9,
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .number_open = "[CALL_ID]",
      .number = "[a-zA-Z0-9]{9}",
      .name_end = "[ARGS]"},
@@ -47,7 +54,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "[TOOL_CALLS]lockstep_probe[ARGS]",
      .open = "[TOOL_CALLS]",
      .id_length = 9,
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .name_end = "[ARGS]"},
     // Mistral: [TOOL_CALLS][{"name": …, "arguments": …}, …].
     {.name = "mistral",
@@ -58,6 +65,13 @@ constexpr CallSyntax kRows[] = {
      .close = "]",
      .arguments = "arguments",
      .id_length = 9},
+    // Llama 4 as its template writes it: objects, behind <|python_start|> or alone.
+    {.name = "llama-4",
+     .sign = "<|python_end|>{\"name\": \"lockstep_probe\", \"parameters\":",
+     .open = "<|python_start|>",
+     .separator = ";",
+     .arguments = "parameters",
+     .bare = true},
     // Llama 3.1 to 3.3: the turn is {"name": …, "parameters": …}, or has it behind <|python_tag|>;
     // several are written with semicolons.
     {.name = "llama-3",
@@ -67,11 +81,70 @@ constexpr CallSyntax kRows[] = {
      .arguments = "parameters",
      .bare = true,
      .parallel = false},
+    // LFM 2 and 2.5: <|tool_call_start|>[NAME(KEY=…, …), …]<|tool_call_end|>.
+    {.name = "lfm2",
+     .sign = "<|tool_call_start|>[lockstep_probe(",
+     .tool_signs = {"List of tools: <|tool_list_start|>[", "List of tools: [{"},
+     .open = "<|tool_call_start|>",
+     .list_open = "[",
+     .separator = ",",
+     .close = "]<|tool_call_end|>",
+     .form = CallForm::kLiteral,
+     .values = ValueSyntax::kPython},
+    // Llama 3.2 and 4 under templates of the same: the turn is [NAME(KEY=…, …), …], or has it
+    // behind
+    // <|python_start|>.
+    {.name = "pythonic",
+     .sign = "[lockstep_probe(a=",
+     .open = "<|python_start|>",
+     .list_open = "[",
+     .separator = ",",
+     .close = "]",
+     .bare = true,
+     .form = CallForm::kLiteral,
+     .values = ValueSyntax::kPython},
+    // Gemma 4: <|tool_call>call:NAME{KEY:…,…}<tool_call|>, again and again.
+    {.name = "gemma-4",
+     .sign = "<|tool_call>call:lockstep_probe{",
+     .open = "<|tool_call>",
+     .form = CallForm::kLiteral,
+     .head = "call:",
+     .call_end = "<tool_call|>",
+     .values = ValueSyntax::kGemma},
+    // Command R7B, A and later: <|START_ACTION|>[{"tool_call_id": "0", "tool_name": …,
+    // "parameters": …}, …]<|END_ACTION|>.
+    {.name = "cohere",
+     .sign = "{\"tool_call_id\": \"0\", \"tool_name\": \"lockstep_probe\"",
+     .open = "<|START_ACTION|>",
+     .list_open = "[",
+     .separator = ",",
+     .close = "]<|END_ACTION|>",
+     .arguments = "parameters",
+     .name_key = "tool_name",
+     .id_key = "tool_call_id"},
+    // Command R and R+: a fence of Markdown behind "Action:".
+    {.name = "cohere-fences",
+     .sign = "Action:\n```json\n[\n    {\n        \"tool_name\": \"lockstep_probe\"",
+     .open = "Action:\n```json\n",
+     .list_open = "[",
+     .separator = ",",
+     .close = "]```",
+     .arguments = "parameters",
+     .name_key = "tool_name"},
+    // Granite 3: <|tool_call|>[{"name": …, "arguments": …}, …].
+    {.name = "granite-3",
+     .sign = "<|tool_call|>[{\"name\": \"lockstep_probe\"",
+     .tool_signs = {"<|start_of_role|>available_tools<|end_of_role|>", "<|tool_call|>"},
+     .open = "<|tool_call|>",
+     .list_open = "[",
+     .separator = ",",
+     .close = "]",
+     .arguments = "arguments"},
     // One call a message: the marks of messages stand for those of groups.
     {.name = "harmony",
      .sign = " to=functions.lockstep_probe<|channel|>",
      .parallel = false,
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .head = "<|channel|>commentary to=",
      .prefix = "functions.",
      .name_end = " <|constrain|>json<|message|>",
@@ -120,7 +193,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "<|tool_calls_section_begin|><|tool_call_begin|>",
      .open = "<|tool_calls_section_begin|>",
      .close = "<|tool_calls_section_end|>",
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .grouped = true,
      .head = "<|tool_call_begin|>",
      .prefix = "functions.",
@@ -128,6 +201,20 @@ constexpr CallSyntax kRows[] = {
      .number = "[0-9]{1,4}",
      .name_end = "<|tool_call_argument_begin|>",
      .call_end = "<|tool_call_end|>"},
+    // Kimi K3: <|open|>call tool="NAME" index="1"<|sep|>, then the arguments, each with its type:
+    // <|open|>argument key="KEY" type="string"<|sep|>…<|close|>argument<|sep|>.
+    {.name = "kimi-3",
+     .sign = "<|open|>call tool=\"lockstep_probe\"",
+     .open = "<|open|>tools<|sep|>",
+     .close = "<|close|>tools<|sep|>",
+     .form = CallForm::kPairs,
+     .grouped = true,
+     .head = "<|open|>call tool=\"",
+     .number_open = "\" index=\"",
+     .number = "[1-9]",
+     .name_end = "\"<|sep|>",
+     .call_end = "<|close|>call<|sep|>",
+     .pairs = kTypedPairs},
     // MiniMax M2: <invoke name="NAME"><parameter name="KEY">…</parameter></invoke> in a section.
     {.name = "minimax",
      .sign = "<minimax:tool_call>\n<invoke name=\"lockstep_probe\">",
@@ -168,7 +255,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>lockstep_probe",
      .open = "<｜tool▁calls▁begin｜>",
      .close = "<｜tool▁calls▁end｜>",
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .grouped = true,
      .head = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
      .name_end = "\n```json\n",
@@ -178,7 +265,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "<｜tool▁call▁begin｜>lockstep_probe<｜tool▁sep｜>",
      .open = "<｜tool▁calls▁begin｜>",
      .close = "<｜tool▁calls▁end｜>",
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .grouped = true,
      .head = "<｜tool▁call▁begin｜>",
      .name_end = "<｜tool▁sep｜>",
@@ -187,9 +274,54 @@ constexpr CallSyntax kRows[] = {
     {.name = "functionary",
      .sign = "<function=lockstep_probe>{",
      .open = "<function=",
-     .form = CallForm::kJson,
+     .form = CallForm::kLiteral,
      .name_end = ">",
      .call_end = "</function>"},
+    // MiniMax M1: objects in lines of their own between <tool_calls> and </tool_calls>.
+    {.name = "minimax-m1",
+     .sign = "<tool_calls>\n{\"name\": \"lockstep_probe\"",
+     .open = "<tool_calls>",
+     .close = "</tool_calls>",
+     .arguments = "arguments",
+     .grouped = true,
+     .line = "\n"},
+    // Apertus: <|tools_prefix|>[{NAME: {…}}, …]<|tools_suffix|>.
+    {.name = "apertus",
+     .sign = "<|tools_prefix|>[{\"lockstep_probe\":",
+     .open = "<|tools_prefix|>",
+     .list_open = "[",
+     .separator = ",",
+     .close = "]<|tools_suffix|>",
+     .form = CallForm::kLiteral,
+     .head = "{\"",
+     .name_end = "\": ",
+     .call_end = "}"},
+    // GigaChat 3.1 and 3: one object behind a mark.
+    {.name = "gigachat",
+     .sign = "<|function_call|>{\"name\": \"lockstep_probe\"",
+     .open = "<|function_call|>",
+     .arguments = "arguments",
+     .parallel = false},
+    {.name = "gigachat-role",
+     .sign = "function call<|role_sep|>\n{\"name\": \"lockstep_probe\"",
+     .open = "<|message_sep|>\n\nfunction call<|role_sep|>\n",
+     .arguments = "arguments",
+     .parallel = false},
+    // Hunyuan 3: NAME, then keys and values as GLM has them, in marks of its own.
+    {.name = "hunyuan-3",
+     .sign = "<tool_call:opensource>lockstep_probe<tool_sep:opensource>",
+     .open = "<tool_calls:opensource>",
+     .close = "</tool_calls:opensource>",
+     .form = CallForm::kPairs,
+     .grouped = true,
+     .head = "<tool_call:opensource>",
+     .name_end = "<tool_sep:opensource>",
+     .call_end = "</tool_call:opensource>",
+     .pairs = {.open = "<arg_key:opensource>",
+               .key_end = "</arg_key:opensource>",
+               .value_open = "<arg_value:opensource>",
+               .value_end = "</arg_value:opensource>"},
+     .line = "\n"},
     // Apriel: <tool_calls>[{"name": …, "arguments": …}, …]</tool_calls>.
     {.name = "apriel",
      .sign = "<tool_calls>[{\"name\": \"lockstep_probe\"",
@@ -212,6 +344,18 @@ constexpr ReasoningMarks kReasoningMarks[] = {
     {"<think>", "</think>"},
     {"[THINK]", "[/THINK]"},
     {"<seed:think>", "</seed:think>"},
+    {"<|channel>thought", "<channel|>"},                // Gemma 4
+    {"<|START_THINKING|>", "<|END_THINKING|>"},         // Cohere
+    {"<think:opensource>", "</think:opensource>"},      // Hunyuan 3
+    {"<|open|>think<|sep|>", "<|close|>think<|sep|>"},  // Kimi K3
+    {"<mm:think>", "</mm:think>"},                      // MiniMax M3
+};
+
+constexpr AnswerMarks kAnswerMarks[] = {
+    {"<|START_RESPONSE|>", "<|END_RESPONSE|>"},  // Command R7B
+    {"<|START_TEXT|>", "<|END_TEXT|>"},          // later ones of Cohere
+    // Kimi K3
+    {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"},
 };
 
 }  // namespace
@@ -222,6 +366,10 @@ std::span<const CallSyntax> call_syntaxes() {
 
 std::span<const ReasoningMarks> reasoning_marks() {
   return kReasoningMarks;
+}
+
+std::span<const AnswerMarks> answer_marks() {
+  return kAnswerMarks;
 }
 
 }  // namespace lockstep

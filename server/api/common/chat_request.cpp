@@ -145,6 +145,7 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
     if (error.status == 400) error.parameter = parameter;
     return std::unexpected(std::move(error));
   }
+  if (end.written_calls != nullptr) put_call_marks(*end.written_calls, end.secret, *text);
   if (end.continues_last && !cut_at_mark(*text)) {
     return std::unexpected(bad_parameter(
         parameter,
@@ -187,6 +188,10 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
                                        std::string_view parameter, bool must_fit) {
   const ChatFamily& family = model.chat_family();
   Json& messages = chat.variables["messages"];
+  const bool writes_calls = family.calls != nullptr && !family.writes_calls;
+  const std::string secret =
+      writes_calls ? fmt::format("lockstep:calls:{:016x}{:016x}", random_seed(), random_seed())
+                   : "";
   if (family.general_tools) {
     if (chat.tools.active() || speaks_of_calls(messages)) {
       write_general_tools(family, chat.tools, messages);
@@ -194,6 +199,7 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
     }
   } else if (family.calls != nullptr) {
     fit_call_ids(*family.calls, messages);
+    if (!family.writes_calls) write_calls(*family.calls, secret, messages);
     chat.variables["tools"] = template_tools(chat.tools, family.describes_all);
   }
   fit_turns(family, messages);
@@ -206,6 +212,8 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
                      {.continues_last = chat.continues_last,
                       .closes_reasoning = held,
                       .answer_head = in_message ? family.messages->answer_head : std::string_view(),
+                      .written_calls = writes_calls ? family.calls : nullptr,
+                      .secret = secret,
                       .must_fit = must_fit});
 }
 
@@ -221,6 +229,7 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
       .functions = chat.tools.names(),
       .parallel = chat.tools.parallel,
       .starts_in_reasoning = opened != nullptr,
+      .answer = family.answer,
       .messages = family.messages,
       .starts_in_answer = chat.continues_last || prompt->in_answer,
       .parameters = find_function_kinds(chat.tools.active() ? family.calls : nullptr, chat.tools)};
@@ -228,7 +237,8 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
     turns.rules.reasoning = !chat.continues_last && !prompt->reasoning_closed;
     turns.rules.marks = marks;
   }
-  if (turns.rules.calls != nullptr || turns.rules.reasoning || turns.rules.messages != nullptr) {
+  if (turns.rules.calls != nullptr || turns.rules.reasoning || turns.rules.answer != nullptr ||
+      turns.rules.messages != nullptr) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }
   auto wanted = chat.parameters.structured_output;

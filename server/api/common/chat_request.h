@@ -34,7 +34,6 @@ std::string parse_text_content(JsonFields& holder, std::string_view name,
 // and "none" also as thinking that is off. What `given`, other variables or null, says goes before.
 void add_reasoning_effort(const std::optional<std::string>& effort, const Json* given,
                           Json& variables);
-
 // Whether the last message can be gone on with: an assistant's that says something and calls
 // nothing.
 bool can_continue(const Json& messages);
@@ -44,7 +43,10 @@ struct PromptEnd {
   bool continues_last = false;    // where the last message's content does, at its mark
   bool closes_reasoning = false;  // behind reasoning that the template opened, and which is over
   std::string_view answer_head = {};  // behind this, the head of a message
-  bool must_fit = false;              // 400 for a prompt that can never fit the context
+  // Of calls that were written as text (write_calls()), and of which family; null: there are none.
+  const CallSyntax* written_calls = nullptr;
+  std::string_view secret = {};
+  bool must_fit = false;  // 400 for a prompt that can never fit the context
 };
 
 struct ChatPrompt {

@@ -1,5 +1,6 @@
 #include "server/api/common/marked_call_reader.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/json.h"
@@ -17,12 +18,13 @@ MarkedCallReader::MarkedCallReader(const CallSyntax& syntax) : syntax_(&syntax) 
 }
 
 MarkedCallReader::MarkedCallReader(const CallSyntax& syntax, std::string name)
-    : syntax_(&syntax), place_(Place::kJsonStart), name_(std::move(name)) {}
+    : syntax_(&syntax), place_(Place::kLiteralStart), name_(std::move(name)) {}
 
 size_t MarkedCallReader::push(std::string_view text) {
   size_t taken = 0;
   const bool had_name = name_.has_value();
-  while (taken < text.size() && state_ == State::kOpen && name_.has_value() == had_name) {
+  while (taken < text.size() && state_ == State::kOpen && name_.has_value() == had_name &&
+         rest_.empty()) {
     take(text[taken++]);
   }
   if (state_ == State::kOpen && place_ == Place::kValue && kind_.raw) tell_raw(false);
@@ -33,6 +35,15 @@ std::string MarkedCallReader::take_arguments() {
   std::string more = arguments_.substr(taken_);
   taken_ = arguments_.size();
   return more;
+}
+
+std::string MarkedCallReader::take_rest() {
+  return std::exchange(rest_, {});
+}
+
+bool MarkedCallReader::end_text() {
+  if (state_ == State::kOpen && hidden_end_) give_up_literal();
+  return !rest_.empty();
 }
 
 void MarkedCallReader::take(char letter) {
@@ -48,10 +59,10 @@ void MarkedCallReader::take(char letter) {
       return take_name_end(letter);
     case Place::kNumber:
       return take_number(letter);
-    case Place::kJsonStart:
-      return take_json_start(letter);
-    case Place::kJson:
-      return take_json(letter);
+    case Place::kLiteralStart:
+      return take_literal_start(letter);
+    case Place::kLiteral:
+      return take_literal(letter);
     case Place::kPairOrEnd:
       return take_pair_or_end(letter);
     case Place::kKey:
@@ -94,10 +105,17 @@ void MarkedCallReader::take_name(char letter) {
     state_ = State::kBroken;
     return;
   }
-  const bool begins_arguments = syntax_->name_end.empty();
-  place_ = begins_arguments ? Place::kPairOrEnd : Place::kNameEnd;
-  if (begins_arguments) return take_pair_or_end(letter);
-  take_name_end(letter);
+  if (!syntax_->name_end.empty()) {
+    place_ = Place::kNameEnd;
+    return take_name_end(letter);
+  }
+  // Only what follows tells whether it was a name.
+  if (syntax_->form == CallForm::kPairs) {
+    place_ = Place::kPairOrEnd;
+    return take_pair_or_end(letter);
+  }
+  place_ = Place::kLiteralStart;
+  take_literal_start(letter);
 }
 
 void MarkedCallReader::take_name_end(char letter) {
@@ -121,38 +139,49 @@ void MarkedCallReader::announce() {
     name.remove_prefix(syntax_->prefix.size());
   }
   name_ = std::string(name);
-  place_ = syntax_->form == CallForm::kPairs ? Place::kPairOrEnd : Place::kJsonStart;
+  place_ = syntax_->form == CallForm::kPairs ? Place::kPairOrEnd : Place::kLiteralStart;
 }
 
-void MarkedCallReader::take_json_start(char letter) {
-  if (window_.empty() && letter == '{') {
-    place_ = Place::kJson;
-    return take_json(letter);
+void MarkedCallReader::take_literal_start(char letter) {
+  if (window_.empty() && letter == LiteralReader::opening(syntax_->values)) {
+    if (!name_) announce();
+    place_ = Place::kLiteral;
+    literal_.emplace(syntax_->values, /*arguments=*/true);
+    return take_literal(letter);
   }
-  if (!match(letter, {without_space(syntax_->call_end)})) return;
+  // Behind a name alone nothing else makes it a call.
+  const std::string_view end = name_ ? without_space(syntax_->call_end) : std::string_view();
+  if (!match(letter, {end})) return;
   arguments_ = "{}";
   finish();
 }
 
-bool MarkedCallReader::pass_string(char letter) {
-  if (!in_string_) {
-    in_string_ = letter == '"';
-    return in_string_;
+void MarkedCallReader::take_literal(char letter) {
+  literal_->take(letter, arguments_);
+  switch (literal_->state()) {
+    case LiteralReader::State::kOpen:
+      if (!hidden_end_ && literal_->in_string()) hidden_end_ = find_hidden_end();
+      return;
+    case LiteralReader::State::kBroken:
+      return give_up_literal();
+    case LiteralReader::State::kWhole:
+      literal_.reset();
+      hidden_end_.reset();
+      place_ = Place::kCallEnd;
+      if (without_space(syntax_->call_end).empty()) finish();
   }
-  if (!escaped_ && letter == '"') in_string_ = false;
-  escaped_ = !escaped_ && letter == '\\';
-  return true;
 }
 
-void MarkedCallReader::take_json(char letter) {
-  arguments_ += letter;
-  if (pass_string(letter)) return;
-  if (letter == '{' || letter == '[') ++depth_;
-  if (depth_ > kDepthMax) state_ = State::kBroken;
-  if ((letter == '}' || letter == ']') && --depth_ == 0) {
-    place_ = Place::kCallEnd;
-    if (syntax_->call_end.empty()) finish();
+// The end of raw_ if a mark of the call's end stands there; the end of a message is not the call's.
+std::optional<size_t> MarkedCallReader::find_hidden_end() const {
+  const std::string_view end = without_space(syntax_->call_end);
+  // A single letter is no mark to go by.
+  if (end.size() > 1 && raw_.ends_with(end)) return raw_.size();
+  if (syntax_->messages == nullptr) return std::nullopt;
+  for (const std::string_view mark : syntax_->messages->ends) {
+    if (!mark.empty() && raw_.ends_with(mark)) return raw_.size() - mark.size();
   }
+  return std::nullopt;
 }
 
 void MarkedCallReader::take_pair_or_end(char letter) {
@@ -175,48 +204,99 @@ void MarkedCallReader::take_key(char letter) {
     key_.resize(key_.size() - end.size());
     return begin_value(end == syntax_->pairs.json_key_end);
   }
+  const PairSyntax& pairs = syntax_->pairs;
+  if (pairs.type_open.empty() || !key_.ends_with(pairs.type_end)) return;
+  const size_t type = key_.rfind(pairs.type_open);
+  if (type == std::string::npos) return;
+  key_.resize(type);
+  begin_value(/*is_json=*/true);
 }
 
 void MarkedCallReader::begin_value(bool is_json) {
   kind_ = {};
-  if (!syntax_->pairs.json_key_end.empty()) {
+  if (!syntax_->pairs.json_key_end.empty() || !syntax_->pairs.type_open.empty()) {
     kind_.raw = !is_json;
   } else if (kinds_ != nullptr) {
     if (const auto known = kinds_->find(key_); known != kinds_->end()) kind_ = known->second;
   }
-  arguments_ += arguments_.empty() ? "{\"" : ", \"";
-  append_json_string(key_, arguments_);
-  arguments_ += kind_.raw ? "\": \"" : "\": ";
+  repeats_ = !keys_.insert(key_).second;
+  std::string& json = told();
+  json += arguments_.empty() ? "{\"" : ", \"";
+  append_json_string(key_, json);
+  json += kind_.raw ? "\": \"" : "\": ";
   at_value_start_ = true;
-  is_json_ = false;
-  in_string_ = false;
-  escaped_ = false;
   place_ = syntax_->pairs.value_open.empty() ? Place::kValue : Place::kValueOpen;
 }
 
 void MarkedCallReader::take_value(char letter) {
   window_ += letter;
-  // A JSON string may hold the mark.
+  const std::string_view end = syntax_->pairs.value_end;
+  const bool at_mark = letter == end.back() && window_.ends_with(end);
+  if (literal_) return take_json_value(letter, at_mark);
   if (!kind_.raw && at_value_start_ && !is_turn_space(letter)) {
     at_value_start_ = false;
-    is_json_ = letter == '"' || letter == '{' || letter == '[';
+    if (letter == '"' || letter == '{' || letter == '[') {
+      json_.clear();
+      literal_.emplace(ValueSyntax::kJson, /*arguments=*/false);
+      return literal_->take(letter, json_);
+    }
   }
-  if (!kind_.raw && is_json_) pass_string(letter);
+  if (at_mark) end_value(window_.size() - end.size());
+}
+
+// A text of JSON may hold the mark. So the mark is the value's end only behind all of a JSON value;
+// where the value turns out to be no JSON, the first mark is.
+void MarkedCallReader::take_json_value(char letter, bool at_mark) {
   const std::string_view end = syntax_->pairs.value_end;
-  if (in_string_ || letter != end.back() || !window_.ends_with(end)) return;
-  window_.resize(window_.size() - end.size());
+  if (literal_->state() == LiteralReader::State::kOpen) {
+    literal_->take(letter, json_);
+    if (literal_->state() == LiteralReader::State::kBroken) return give_up_literal();
+    json_end_ = window_.size();
+    if (at_mark && !hidden_end_) hidden_end_ = window_.size();
+    return;
+  }
+  std::string_view behind = std::string_view(window_).substr(json_end_);
+  behind.remove_prefix(std::min(behind.find_first_not_of(kTurnSpace), behind.size()));
+  if (behind == end) return end_value(window_.size() - end.size());
+  if (!may_become(behind, end)) give_up_literal();
+}
+
+void MarkedCallReader::give_up_literal() {
+  literal_.reset();
+  if (place_ == Place::kLiteral) {
+    state_ = State::kBroken;
+    if (!hidden_end_) return;
+    rest_ = raw_.substr(*hidden_end_);
+    raw_.resize(*hidden_end_);
+    return;
+  }
+  if (!hidden_end_) return;
+  const size_t value_bytes = *hidden_end_ - syntax_->pairs.value_end.size();
+  rest_ = window_.substr(*hidden_end_);
+  raw_.resize(raw_.size() - rest_.size());
+  window_.resize(*hidden_end_);
+  end_value(value_bytes);
+}
+
+void MarkedCallReader::end_value(size_t bytes) {
+  window_.resize(bytes);
   place_ = Place::kPairOrEnd;
   if (kind_.raw) {
     tell_raw(true);
-    arguments_ += '"';
+    told() += '"';
+  } else if (literal_) {
+    told() += argument_value(json_, kind_);
   } else {
     const std::string_view padding = syntax_->pairs.padding;
     std::string_view value = window_;
     if (!padding.empty() && value.starts_with(padding)) value.remove_prefix(padding.size());
     if (!padding.empty() && value.ends_with(padding)) value.remove_suffix(padding.size());
-    arguments_ += argument_value(value, kind_);
+    told() += argument_value(value, kind_);
   }
   window_.clear();
+  left_out_.clear();
+  literal_.reset();
+  hidden_end_.reset();
 }
 
 void MarkedCallReader::tell_raw(bool ends) {
@@ -229,7 +309,7 @@ void MarkedCallReader::tell_raw(bool ends) {
   if (!padding.empty() && text.substr(first, last - first).ends_with(padding)) {
     last -= padding.size();
   }
-  append_json_string(text.substr(first, last - first), arguments_);
+  append_json_string(text.substr(first, last - first), told());
   at_value_start_ = false;
   window_.erase(0, last);
 }

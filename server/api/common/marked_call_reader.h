@@ -1,13 +1,16 @@
 // Reads a call whose name and arguments stand between marks, as a row of CallSyntax says: CallForm
-// kJson and kPairs. The arguments come out as a JSON object, as they come.
+// kLiteral and kPairs. The arguments come out as a JSON object, as they come. A parameter that is
+// given twice is read and left out: the first one counts.
 #pragma once
 
 #include <initializer_list>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
 #include "server/api/common/call_reader.h"
+#include "server/api/common/literal_reader.h"
 #include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
@@ -25,6 +28,8 @@ class MarkedCallReader final : public CallReader {
   void set_parameters(const ParameterKinds& kinds) override { kinds_ = &kinds; }
   std::string take_arguments() override;
   const std::string& raw() const override { return raw_; }
+  std::string take_rest() override;
+  bool end_text() override;
 
  private:
   enum class Place {
@@ -32,8 +37,8 @@ class MarkedCallReader final : public CallReader {
     kName,
     kNameEnd,  // the mark behind the name, or the one before a number
     kNumber,
-    kJsonStart,
-    kJson,
+    kLiteralStart,
+    kLiteral,
     kPairOrEnd,
     kKey,
     kValueOpen,
@@ -45,12 +50,12 @@ class MarkedCallReader final : public CallReader {
   void take_name(char letter);
   void take_name_end(char letter);
   void take_number(char letter);
-  void take_json_start(char letter);
-  void take_json(char letter);
-  bool pass_string(char letter);  // of JSON: whether the letter belongs to a string
+  void take_literal_start(char letter);
+  void take_literal(char letter);
   void take_pair_or_end(char letter);
   void take_key(char letter);
   void take_value(char letter);
+  void take_json_value(char letter, bool at_mark);
 
   // Adds the letter, but for white space before a mark, to window_ and says which of the marks it
   // holds now: 0 for the first one. None while it may become one; where it cannot, the call is
@@ -58,28 +63,37 @@ class MarkedCallReader final : public CallReader {
   std::optional<size_t> match(char letter, std::initializer_list<std::string_view> marks);
   void announce();  // the name
   void begin_value(bool is_json);
-  void tell_raw(bool ends);  // what is sure of a text in window_
+  void end_value(size_t bytes);  // of window_, which holds the mark behind them as well
+  void tell_raw(bool ends);      // what is sure of a text in window_
+  std::optional<size_t> find_hidden_end() const;
+  void give_up_literal();  // it is none: it ended at the mark that seemed to be within a text
+  std::string& told() { return repeats_ ? left_out_ : arguments_; }  // for the value being read
   void finish();
 
   const CallSyntax* syntax_;
   State state_ = State::kOpen;
   Place place_ = Place::kHead;
   std::string raw_;
+  std::string rest_;    // taken, and to be read again
   std::string window_;  // what may become a mark; of a value, what has not been told yet
   std::string read_name_;
   std::optional<std::string> name_;
   const ParameterKinds* kinds_ = nullptr;
   std::string arguments_;  // all of them
   size_t taken_ = 0;       // of arguments_
-  // For JSON:
-  size_t depth_ = 0;
-  bool in_string_ = false;
-  bool escaped_ = false;
+  // All arguments, or a value that begins as a JSON text or container does; none: it is no JSON.
+  std::optional<LiteralReader> literal_;
+  // Where the first mark within a text of it ends: in raw_, or, of a value, in window_.
+  std::optional<size_t> hidden_end_;
   // For pairs:
   std::string key_;
+  std::set<std::string> keys_;  // that have come
+  bool repeats_ = false;        // the key had come already
+  std::string left_out_;        // of such a pair
   ParameterKind kind_;
   bool at_value_start_ = false;
-  bool is_json_ = false;  // the value begins as a JSON string or container does
+  std::string json_;     // of literal_
+  size_t json_end_ = 0;  // in window_, once literal_ is whole
 };
 
 }  // namespace lockstep

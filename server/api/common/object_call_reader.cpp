@@ -4,15 +4,12 @@
 #include <utility>
 
 #include "engine/base/json.h"
+#include "server/api/common/text_marks.h"
 
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kKeys[] = {"name", "type", "id", "arguments", "parameters"};
-
-bool is_space(char letter) {
-  return letter == ' ' || letter == '\n' || letter == '\t' || letter == '\r';
-}
+constexpr std::string_view kKeys[] = {"type", "id", "arguments", "parameters"};
 
 }  // namespace
 
@@ -23,6 +20,15 @@ size_t ObjectCallReader::push(std::string_view text) {
     take(text[taken++]);
   }
   return taken;
+}
+
+std::string ObjectCallReader::take_rest() {
+  return std::exchange(rest_, {});
+}
+
+bool ObjectCallReader::end_text() {
+  if (state_ == State::kOpen && hidden_end_) give_up();
+  return !rest_.empty();
 }
 
 std::string ObjectCallReader::take_arguments() {
@@ -36,13 +42,15 @@ std::string ObjectCallReader::take_arguments() {
 void ObjectCallReader::take(char letter) {
   raw_ += letter;
   if (raw_.size() > kBytesMax) state_ = State::kBroken;
+  if (literal_) return take_argument(letter);
+  checked_ += letter;
   if (place_ == Place::kInValue) return take_value(letter);
   if (place_ == Place::kKey) {
     if (letter == '"') return end_key();
     key_ += letter;
     return;
   }
-  if (is_space(letter)) return;
+  if (is_turn_space(letter)) return;
   switch (place_) {
     case Place::kStart:
       place_ = Place::kKeyOrEnd;
@@ -61,8 +69,10 @@ void ObjectCallReader::take(char letter) {
     case Place::kValue:
       value_.clear();
       place_ = Place::kInValue;
-      streams_ = is_arguments() && letter == '{';
-      return take_value(letter);
+      if (!is_arguments() || letter != '{') return take_value(letter);
+      literal_.emplace(ValueSyntax::kJson, /*arguments=*/true);
+      checked_.pop_back();
+      return take_argument(letter);
     case Place::kNext:
       if (letter == '}') return end_object();
       place_ = Place::kKeyOrEnd;
@@ -77,9 +87,42 @@ void ObjectCallReader::end_key() {
   place_ = Place::kColon;
   // Other objects are text, and are told so at their first unknown name. A second function would
   // only be told of where the text comes in one piece: the first has been told of else.
-  const bool known = std::ranges::find(kKeys, key_) != std::end(kKeys);
-  const bool again = (is_arguments() && has_arguments_) || (key_ == "name" && name_);
+  const bool is_id = !syntax_->id_key.empty() && key_ == syntax_->id_key;
+  const bool known = is_name() || is_id || std::ranges::find(kKeys, key_) != std::end(kKeys);
+  const bool again = (is_arguments() && has_arguments_) || (is_name() && name_);
   if (!known || again) state_ = State::kBroken;
+}
+
+void ObjectCallReader::take_argument(char letter) {
+  std::string json;
+  literal_->take(letter, json);
+  checked_ += json;
+  arguments_ += json;
+  switch (literal_->state()) {
+    case LiteralReader::State::kOpen: {
+      const std::string_view mark = without_space(syntax_->close);
+      // A single letter is no mark to go by.
+      if (!hidden_end_ && mark.size() > 1 && literal_->in_string() && raw_.ends_with(mark)) {
+        hidden_end_ = raw_.size();
+      }
+      return;
+    }
+    case LiteralReader::State::kBroken:
+      return give_up();
+    case LiteralReader::State::kWhole:
+      literal_.reset();
+      hidden_end_.reset();
+      has_arguments_ = true;
+      place_ = Place::kNext;
+  }
+}
+
+// The arguments are no JSON: the call ended, broken, at the mark that seemed to be within a text.
+void ObjectCallReader::give_up() {
+  state_ = State::kBroken;
+  if (!hidden_end_) return;
+  rest_ = raw_.substr(*hidden_end_);
+  raw_.resize(*hidden_end_);
 }
 
 void ObjectCallReader::take_value(char letter) {
@@ -88,12 +131,14 @@ void ObjectCallReader::take_value(char letter) {
     end_value();  // of a number, true, false or null
     if (state_ == State::kOpen) {
       raw_.pop_back();
+      checked_.pop_back();
       take(letter);
     }
     return;
   }
-  (streams_ ? arguments_ : value_) += letter;
+  value_ += letter;
   if (in_string_) {
+    if (static_cast<unsigned char>(letter) < 0x20) state_ = State::kBroken;  // no JSON
     if (!escaped_ && letter == '"') in_string_ = false;
     escaped_ = !escaped_ && letter == '\\';
     if (!in_string_ && depth_ == 0) end_value();
@@ -101,7 +146,7 @@ void ObjectCallReader::take_value(char letter) {
   }
   if (letter == '"') in_string_ = true;
   if (letter == '{' || letter == '[') ++depth_;
-  if (depth_ > kDepthMax) state_ = State::kBroken;
+  if (depth_ > LiteralReader::kDepthMax) state_ = State::kBroken;
   if (letter == '}' || letter == ']') {
     if (depth_ == 0 || --depth_ == 0) end_value();
   }
@@ -110,13 +155,9 @@ void ObjectCallReader::take_value(char letter) {
 void ObjectCallReader::end_value() {
   place_ = Place::kNext;
   has_arguments_ = has_arguments_ || is_arguments();
-  if (streams_) {
-    streams_ = false;
-    return;
-  }
-  if (key_ != "name" && !is_arguments()) return;
+  if (!is_name() && !is_arguments()) return;
   const auto value = parse_json(value_);
-  if (value && value->is_string() && key_ == "name") {
+  if (value && value->is_string() && is_name()) {
     name_ = value->get<std::string>();
     return;
   }
@@ -136,7 +177,7 @@ void ObjectCallReader::end_value() {
 }
 
 void ObjectCallReader::end_object() {
-  const bool sound = name_ && parse_json(raw_).has_value();
+  const bool sound = name_ && parse_json(checked_).has_value();
   state_ = sound ? State::kWhole : State::kBroken;
 }
 

@@ -1,4 +1,5 @@
-// Reads a call that is an object: {"name": …, "arguments": {…}}.
+// Reads a call that is an object: {"name": …, "arguments": {…}}, by the names of a row of
+// CallSyntax. A member of the arguments that is there twice is left out: the first one counts.
 #pragma once
 
 #include <optional>
@@ -6,37 +7,53 @@
 #include <string_view>
 
 #include "server/api/common/call_reader.h"
+#include "server/api/common/literal_reader.h"
+#include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
 
 class ObjectCallReader final : public CallReader {
  public:
+  ObjectCallReader() : ObjectCallReader(call_syntaxes().front()) {}
+  // The syntax outlives this.
+  explicit ObjectCallReader(const CallSyntax& syntax) : syntax_(&syntax) {}
+
   // Takes none before the first "{".
   size_t push(std::string_view text) override;
   State state() const override { return state_; }
   const std::optional<std::string>& name() const override { return name_; }
   std::string take_arguments() override;
   const std::string& raw() const override { return raw_; }
+  std::string take_rest() override;
+  bool end_text() override;
 
  private:
   enum class Place { kStart, kKeyOrEnd, kKey, kColon, kValue, kInValue, kNext };
 
   void take(char letter);
+  void take_argument(char letter);
   void take_value(char letter);
+  void give_up();
   void end_key();
   void end_value();
   void end_object();
   bool is_arguments() const { return key_ == "arguments" || key_ == "parameters"; }
+  bool is_name() const { return key_ == syntax_->name_key; }
 
+  const CallSyntax* syntax_;
   State state_ = State::kOpen;
   Place place_ = Place::kStart;
   std::string raw_;
-  std::string key_;    // of the member being read
-  std::string value_;  // its JSON text, but for arguments that are an object
-  size_t depth_ = 0;   // of the value: arrays and objects that are open
+  std::string rest_;     // taken, and to be read again
+  std::string checked_;  // raw_, but for members of arguments that are left out
+  std::string key_;      // of the member being read
+  std::string value_;    // its JSON text, but for arguments that are an object
+  size_t depth_ = 0;     // of the value: arrays and objects that are open
   bool in_string_ = false;
   bool escaped_ = false;
-  bool streams_ = false;  // the value goes to arguments_ as it comes
+  std::optional<LiteralReader>
+      literal_;                       // of arguments that are an object: they go out as they come
+  std::optional<size_t> hidden_end_;  // of raw_: behind the first mark within a text of them
   bool has_arguments_ = false;
   std::optional<std::string> name_;
   std::string arguments_;  // not taken yet

@@ -4,10 +4,10 @@
 #include <array>
 #include <utility>
 
+#include "server/api/common/text_marks.h"
+
 namespace lockstep {
 namespace {
-
-constexpr std::string_view kSpace = " \n\t\r";
 
 constexpr std::array<std::pair<std::string_view, unsigned>, 7> kTypes = {{{"string", 1U << 0U},
                                                                           {"integer", 1U << 1U},
@@ -103,9 +103,15 @@ ParameterKinds find_parameter_kinds(const Json& parameters, const PairSyntax& pa
   return kinds;
 }
 
+std::string_view type_name(const ParameterKind& kind) {
+  for (const std::string_view name : {"number", "boolean", "null", "array"}) {
+    if (kind.types != 0 && (kind.types & ~type_bits(name)) == 0) return name;
+  }
+  return "object";
+}
+
 std::string argument_value(std::string_view text, const ParameterKind& kind) {
-  std::string_view inner = text.substr(0, text.find_last_not_of(kSpace) + 1);
-  inner.remove_prefix(std::min(inner.find_first_not_of(kSpace), inner.size()));
+  const std::string_view inner = without_space(text);
   if (!kind.raw) {
     const auto value = parse_json(inner);
     const bool whole_number =

@@ -34,6 +34,22 @@ inline bool may_become(std::string_view text, std::string_view mark) {
   return text.size() < mark.size() && mark.starts_with(text);
 }
 
+// The bytes at the begin of `text` that are `mark`, whatever white space is before and within them;
+// 0 if they are not. Sets `may_become` where more text may make them so.
+inline size_t spaced_mark_bytes(std::string_view text, std::string_view mark, bool& may_become) {
+  may_become = false;
+  size_t matched = 0;
+  for (size_t index = 0; index < text.size() && matched < mark.size(); ++index) {
+    if (text[index] == mark[matched]) {
+      if (++matched == mark.size()) return index + 1;
+    } else if (!is_turn_space(text[index])) {
+      return 0;
+    }
+  }
+  may_become = matched < mark.size();
+  return 0;
+}
+
 // Without white space at its ends.
 inline std::string_view without_space(std::string_view text) {
   text = text.substr(0, text.find_last_not_of(kTurnSpace) + 1);

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/text/traced_text.h"
 #include "server/api/common/json_fields.h"
 #include "server/api/common/structured_output.h"
 #include "server/api/common/turn_syntax.h"
@@ -60,6 +61,16 @@ Json template_call(std::string id, std::string name, Json arguments);
 // family's syntax cannot write.
 ApiResult<std::optional<StructuredOutput>> constrain_turn(
     const ChatFamily& family, const ToolUse& tools, const std::optional<StructuredOutput>& answer);
+
+// Puts the calls of earlier turns into the messages as text, for a family whose template takes
+// tools and writes no calls: a list of objects, or of calls in Python's syntax. `secret`, a text
+// that no message can know, stands for the mark that opens a group of calls, and for the one that
+// closes it.
+void write_calls(const CallSyntax& syntax, std::string_view secret, Json& messages);
+
+// Puts the marks into the rendered text in place of `secret`: they are no request's words, so they
+// become control tokens.
+void put_call_marks(const CallSyntax& syntax, std::string_view secret, TracedText& text);
 
 // Tools for a model whose chat template knows none: all about them is put into the messages as
 // text, so that any template can render it.

@@ -1,6 +1,7 @@
 #include "server/api/common/turn_parser.h"
 
 #include <algorithm>
+#include <array>
 #include <iterator>
 #include <utility>
 
@@ -23,6 +24,11 @@ std::optional<bool> begins_call(const CallSyntax& syntax, std::string_view text)
   return text.starts_with(head);
 }
 
+// Whether a group without a mark may begin with this letter.
+bool begins_bare(const CallSyntax& syntax, char letter) {
+  return letter == (syntax.list_open.empty() ? '{' : syntax.list_open.front());
+}
+
 // Turn::open of a turn with this last event.
 std::optional<TurnEvent::Kind> open_after(const TurnEvent& last,
                                           TurnParser::ReasoningState reasoning) {
@@ -35,7 +41,7 @@ std::optional<TurnEvent::Kind> open_after(const TurnEvent& last,
 }  // namespace
 
 TurnParser::TurnParser(TurnRules rules) : rules_(std::move(rules)) {
-  place_ = rules_.calls != nullptr ? Place::kBegin : Place::kPlain;
+  place_ = looks_for_marks() ? Place::kBegin : Place::kPlain;
   if (rules_.reasoning) {
     place_ = rules_.starts_in_reasoning ? Place::kReasoning : Place::kBeforeReasoning;
     at_first_word_ = rules_.starts_in_reasoning;
@@ -68,6 +74,12 @@ std::string TurnParser::take(size_t bytes) {
 }
 
 std::vector<TurnEvent> TurnParser::finish() {
+  while (place_ == Place::kCall && reader().end_text()) {
+    give_back(reader().take_rest());
+    while (!rest().empty() && step()) {
+    }
+  }
+  pending_.erase(0, std::exchange(done_, 0));
   if (place_ == Place::kCall && called_) {
     add(TurnEvent::Kind::kCallEnd, group_ + reader().raw(), false);
   } else if (place_ == Place::kCall) {
@@ -136,7 +148,7 @@ bool TurnParser::before_reasoning() {
   const std::string_view said = rest().substr(start);
   if (may_become(said, mark)) return false;
   if (!said.starts_with(mark)) {
-    place_ = rules_.calls != nullptr ? Place::kBegin : Place::kPlain;
+    place_ = looks_for_marks() ? Place::kBegin : Place::kPlain;
     return true;
   }
   done_ += start + mark.size();
@@ -164,9 +176,19 @@ bool TurnParser::reasoning() {
 bool TurnParser::begin() {
   if (!skip_space()) return false;
   if (has_reasoned_) held_space_.clear();  // blank lines part the reasoning from the answer
-  if (rules_.calls == nullptr) {
+  if (rules_.answer != nullptr) {
+    if (may_become(rest(), rules_.answer->open)) return false;
+    if (rest().starts_with(rules_.answer->open)) {
+      done_ += rules_.answer->open.size();
+      held_space_.clear();
+      place_ = Place::kText;
+      return true;
+    }
+  }
+  if (!looks_for_marks()) {
     place_ = Place::kPlain;
-  } else if (rules_.calls->bare && rest().front() == '{') {
+  } else if (rules_.calls != nullptr && rules_.calls->bare &&
+             begins_bare(*rules_.calls, rest().front())) {
     open_group("");
   } else {
     place_ = Place::kText;
@@ -175,14 +197,29 @@ bool TurnParser::begin() {
 }
 
 bool TurnParser::text() {
-  const std::string_view mark = rules_.calls->open;
-  const size_t found = rest().find(mark);
-  if (found == std::string::npos) {
-    say(take(rest().size() - begun_bytes(rest(), mark)));
+  std::array<std::string_view, 3> marks;
+  if (rules_.calls != nullptr) marks[0] = rules_.calls->open;
+  if (rules_.answer != nullptr) marks[1] = rules_.answer->close;
+  if (rules_.answer != nullptr) marks[2] = rules_.answer->turn_end;
+  size_t first = std::string_view::npos;
+  std::string_view found;
+  size_t begun = 0;
+  for (const std::string_view mark : marks) {
+    const size_t at = mark.empty() ? std::string_view::npos : rest().find(mark);
+    if (at < first) found = mark;
+    first = std::min(first, at);
+    begun = std::max(begun, begun_bytes(rest(), mark));
+  }
+  if (found.empty()) {
+    say(take(rest().size() - begun));
     return false;
   }
-  say(take(found));
-  open_group(take(mark.size()));
+  say(take(first));
+  if (found == marks[0]) {
+    open_group(take(found.size()));
+  } else {
+    done_ += found.size();
+  }
   return true;
 }
 
@@ -214,7 +251,7 @@ bool TurnParser::opened() {
 
 void TurnParser::begin_call() {
   if (rules_.calls->form == CallForm::kObject) {
-    call_.emplace<ObjectCallReader>();
+    call_.emplace<ObjectCallReader>(*rules_.calls);
   } else {
     call_.emplace<MarkedCallReader>(*rules_.calls);
   }
@@ -286,6 +323,7 @@ bool TurnParser::message() {
 
 bool TurnParser::call() {
   done_ += reader().push(rest());
+  give_back(reader().take_rest());
   if (reader().name() && !called_) start_call();
   if (place_ != Place::kCall) return true;
   if (called_) {
@@ -356,8 +394,10 @@ bool TurnParser::after_call() {
     place_ = Place::kOpened;
     return true;
   }
-  if (may_become(said, calls.close)) return false;
-  if (calls.grouped && !said.starts_with(calls.close)) {
+  bool may_close = false;
+  const size_t closes = spaced_mark_bytes(said, calls.close, may_close);
+  if (may_close) return false;
+  if (calls.grouped && closes == 0) {
     const auto begins = begins_call(calls, said);
     if (!begins) return false;
     if (*begins) {
@@ -366,7 +406,7 @@ bool TurnParser::after_call() {
       return true;
     }
   }
-  if (!calls.close.empty() && said.starts_with(calls.close)) done_ += start + calls.close.size();
+  if (closes > 0) done_ += start + closes;
   place_ = Place::kText;
   return true;
 }
@@ -435,37 +475,6 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
   }
   if (!events.empty()) turn.open = open_after(events.back(), parser.reasoning_state());
   return turn;
-}
-
-ReasoningCount::ReasoningCount(const TurnRules& rules) {
-  if (!rules.reasoning && (rules.messages == nullptr || rules.starts_in_answer)) return;
-  parser_.emplace(TurnRules{.functions = {},
-                            .reasoning = rules.reasoning,
-                            .starts_in_reasoning = rules.starts_in_reasoning,
-                            .marks = rules.marks,
-                            .messages = rules.messages});
-  of_messages_ = rules.messages != nullptr;
-}
-
-void ReasoningCount::add(const Output& output) {
-  for (const OutputToken& token : output.tokens) {
-    if (!parser_) return;
-    ++seen_;
-    parser_->push(token.bytes);
-    const TurnParser::ReasoningState reasoning = parser_->reasoning_state();
-    // Between messages there is a head, which is no reasoning.
-    const bool has_ended = reasoning == TurnParser::ReasoningState::kOver && !of_messages_;
-    if (reasoning == TurnParser::ReasoningState::kOpen || has_ended) {
-      tokens_ = seen_;
-    }
-    if (reasoning == TurnParser::ReasoningState::kOver ||
-        reasoning == TurnParser::ReasoningState::kNone) {
-      parser_.reset();
-    }
-  }
-  // The tokens of a stop string do not come.
-  const bool go_on = parser_ && parser_->reasoning_state() == TurnParser::ReasoningState::kOpen;
-  if (go_on && output.finish) tokens_ = output.generated_tokens;
 }
 
 }  // namespace lockstep

@@ -57,6 +57,7 @@ struct TurnRules {
   bool reasoning = false;
   bool starts_in_reasoning = false;  // the prompt ended with the mark that opens it
   const ReasoningMarks* marks = &reasoning_marks().front();
+  const AnswerMarks* answer = nullptr;      // around the text, if they come; null: none do
   const MessageSyntax* messages = nullptr;  // the turn is made of messages; it has no marks then
   bool starts_in_answer = false;            // of messages: the prompt ended within the last one
   // For calls that are pairs. Shared by the parsers of all choices, which only read it; null: all
@@ -91,6 +92,8 @@ class TurnParser {
     kPlain  // nothing is looked for
   };
 
+  // Whether there may be anything in the text but the answer.
+  bool looks_for_marks() const { return rules_.calls != nullptr || rules_.answer != nullptr; }
   bool step();  // false: more text is needed
   bool before_reasoning();
   bool reasoning();
@@ -136,26 +139,5 @@ class TurnParser {
 
 // The whole turn of a text; calls that are broken or unfinished are text in it.
 Turn read_turn(const TurnRules& rules, std::string_view text);
-
-// How many of a request's tokens were reasoning. Belongs to one thread.
-class ReasoningCount {
- public:
-  // Counts for an answer without reasoning.
-  ReasoningCount() = default;
-  // Counts for an answer that is read by these rules, before its first token.
-  explicit ReasoningCount(const TurnRules& rules);
-
-  // The next output of the request.
-  void add(const Output& output);
-
-  // Tokens up to the end of the reasoning, its mark among them; all so far while it goes on.
-  uint64_t tokens() const { return tokens_; }
-
- private:
-  std::optional<TurnParser> parser_;  // none: no reasoning may come any more
-  bool of_messages_ = false;
-  uint64_t seen_ = 0;
-  uint64_t tokens_ = 0;
-};
 
 }  // namespace lockstep

@@ -16,6 +16,7 @@ size_t said_bytes(std::string_view prompt) {
 
 constexpr std::string_view kProbeReasoning = "lockstep_reason";
 constexpr std::string_view kProbeSystem = "lockstep_system";
+constexpr std::string_view kProbeAnswer = "lockstep_answer";
 
 // In which tools are put to a model whose template knows none: most models of today have seen it.
 const CallSyntax& general_syntax() {
@@ -63,14 +64,29 @@ const CallSyntax* find_sign(const Engine& engine, Json arguments) {
   return nullptr;
 }
 
+// The row by whose sign the template's text of the tools is known.
+const CallSyntax* find_tool_sign(std::string_view text) {
+  for (const CallSyntax& row : call_syntaxes()) {
+    for (const std::string_view sign : row.tool_signs) {
+      if (!sign.empty() && text.find(sign) != std::string_view::npos) return &row;
+    }
+  }
+  return nullptr;
+}
+
 void find_calls(const Engine& engine, ChatFamily& family) {
   // A template that does not list the tools does not know them, whatever it makes of calls.
-  if (render_probe(engine, nullptr, {.with_tools = true}).find(kProbeFunction) !=
-      std::string::npos) {
+  const std::string listed = render_probe(engine, nullptr, {.with_tools = true});
+  if (listed.find(kProbeFunction) != std::string::npos) {
     family.calls = find_sign(engine, {{"a", 1}});
     if (family.calls == nullptr) {
       family.calls = find_sign(engine, "{\"a\": 1}");
       family.text_arguments = family.calls != nullptr;
+    }
+    if (family.calls == nullptr) {
+      family.calls = find_tool_sign(listed);
+      family.writes_calls = family.calls == nullptr;
+      family.text_arguments = false;
     }
   }
   family.describes_all =
@@ -81,17 +97,24 @@ void find_calls(const Engine& engine, ChatFamily& family) {
   family.messages = family.calls->messages;
 }
 
-// The marks that stand around the reasoning that the template was given.
-const ReasoningMarks* find_marks(std::string_view text) {
-  const size_t found = text.find(kProbeReasoning);
+// The marks of the table that stand around the word.
+template <typename Marks>
+const Marks* find_marks(std::string_view text, std::string_view word,
+                        std::span<const Marks> table) {
+  const size_t found = text.find(word);
   if (found == std::string_view::npos) return nullptr;
   std::string_view before = text.substr(0, found);
   before = before.substr(0, said_bytes(before));
-  const std::string_view behind = without_space(text.substr(found + kProbeReasoning.size()));
-  for (const ReasoningMarks& marks : reasoning_marks()) {
+  const std::string_view behind = without_space(text.substr(found + word.size()));
+  for (const Marks& marks : table) {
     if (before.ends_with(marks.open) && behind.starts_with(marks.close)) return &marks;
   }
   return nullptr;
+}
+
+// Those of the reasoning that the template was given.
+const ReasoningMarks* find_reasoning_marks(std::string_view text) {
+  return find_marks(text, kProbeReasoning, reasoning_marks());
 }
 
 void find_reasoning(const Engine& engine, ChatFamily& family) {
@@ -99,7 +122,7 @@ void find_reasoning(const Engine& engine, ChatFamily& family) {
     const std::string text = render_probe(
         engine, {{"role", "assistant"}, {"content", "!"}, {std::string(member), kProbeReasoning}},
         {});
-    family.reasoning = find_marks(text);
+    family.reasoning = find_reasoning_marks(text);
     if (text.find(kProbeReasoning) == std::string::npos) continue;
     family.reasoning_member = member;
     break;
@@ -109,10 +132,12 @@ void find_reasoning(const Engine& engine, ChatFamily& family) {
   const Json parts = Json::array(
       {{{"type", "thinking"}, {"thinking", kProbeReasoning}}, {{"type", "text"}, {"text", "!"}}});
   family.reasoning =
-      find_marks(render_probe(engine, {{"role", "assistant"}, {"content", parts}}, {}));
-  if (family.reasoning == nullptr) {
-    family.reasoning = find_open_reasoning(render_probe(engine, nullptr, {.opens_turn = true}));
-  }
+      find_reasoning_marks(render_probe(engine, {{"role", "assistant"}, {"content", parts}}, {}));
+  if (family.reasoning != nullptr) return;
+  const std::string prompt = render_probe(engine, nullptr, {.opens_turn = true});
+  family.reasoning = find_open_reasoning(prompt);
+  // Without a wish to think some write that nothing was thought.
+  if (family.reasoning == nullptr) family.reasoning = find_closed_reasoning(prompt);
 }
 
 // The control tokens that the family's marks hold.
@@ -123,8 +148,12 @@ void find_control_marks(const Tokenizer& tokenizer, ChatFamily& family) {
       calls.number_open,    calls.name_end,      calls.call_end,
       calls.pairs.open,     calls.pairs.key_end, calls.pairs.value_open,
       calls.pairs.value_end};
+  if (calls.values == ValueSyntax::kGemma) marks.push_back(kGemmaQuote);
   if (family.reasoning != nullptr) {
     marks.insert(marks.end(), {family.reasoning->open, family.reasoning->close});
+  }
+  if (family.answer != nullptr) {
+    marks.insert(marks.end(), {family.answer->open, family.answer->close, family.answer->turn_end});
   }
   if (family.messages != nullptr) {
     const MessageSyntax& messages = *family.messages;
@@ -154,6 +183,16 @@ const ReasoningMarks* find_open_reasoning(std::string_view prompt) {
   return nullptr;
 }
 
+const ReasoningMarks* find_closed_reasoning(std::string_view prompt) {
+  std::string_view said = prompt.substr(0, said_bytes(prompt));
+  for (const ReasoningMarks& marks : reasoning_marks()) {
+    if (!said.ends_with(marks.close)) continue;
+    said.remove_suffix(marks.close.size());
+    return said.substr(0, said_bytes(said)).ends_with(marks.open) ? &marks : nullptr;
+  }
+  return nullptr;
+}
+
 bool close_reasoning(TracedText& prompt) {
   const ReasoningMarks* const marks = find_open_reasoning(prompt.text);
   if (marks == nullptr) return false;
@@ -172,6 +211,9 @@ ChatFamily find_chat_family(const Engine& engine) {
   family.system_messages =
       render_probe(engine, nullptr, {.with_system = true}).find(kProbeSystem) != std::string::npos;
   find_reasoning(engine, family);
+  family.answer =
+      find_marks(render_probe(engine, {{"role", "assistant"}, {"content", kProbeAnswer}}, {}),
+                 kProbeAnswer, answer_marks());
   find_control_marks(engine.tokenizer(), family);
   return family;
 }

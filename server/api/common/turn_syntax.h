@@ -25,17 +25,34 @@ std::span<const ReasoningMarks> reasoning_marks();
 // The marks with which the answer to this prompt begins within reasoning; null where it does not.
 const ReasoningMarks* find_open_reasoning(std::string_view prompt);
 
-// Ends such a prompt with reasoning that is over and empty, as templates write them for a model
-// that shall not think. False where it is none; nothing happens then.
+// Those of reasoning that is over and empty, with which this prompt ends; null where it does not.
+const ReasoningMarks* find_closed_reasoning(std::string_view prompt);
+
+// Ends a prompt that opens reasoning with reasoning that is over and empty, as templates write them
+// for a model that shall not think. False where it is none; nothing happens then.
 bool close_reasoning(TracedText& prompt);
+
+// The marks around an answer, which are none of it; some families write them.
+struct AnswerMarks {
+  std::string_view open;
+  std::string_view close;
+  std::string_view turn_end = {};  // may stand behind all of the turn
+};
+
+// All of them.
+std::span<const AnswerMarks> answer_marks();
 
 // Arguments as pairs of a key and a value, each between marks. The schema of the function tells
 // whether a value is JSON or a text that is written as it is (see parameter_types.h).
 struct PairSyntax {
-  std::string_view open = {};          // before a key
-  std::string_view key_end = {};       // behind it
-  std::string_view json_key_end = {};  // instead, before JSON; empty: key_end, the schema tells
-  std::string_view value_open = {};    // may be empty
+  std::string_view open = {};     // before a key
+  std::string_view key_end = {};  // behind it
+  // Instead, before JSON; empty: key_end, the schema tells which it is.
+  std::string_view json_key_end = {};
+  // Or else, before JSON: the value's type between these, any word.
+  std::string_view type_open = {};
+  std::string_view type_end = {};
+  std::string_view value_open = {};  // may be empty
   std::string_view value_end = {};
   std::string_view padding = {};  // within both: one at either end of a value is no part of it
 };
@@ -53,10 +70,20 @@ struct MessageSyntax {
 };
 
 enum class CallForm {
-  kObject,  // {"name": …, "arguments": …}
-  kJson,    // the name between marks, then the arguments as a JSON object
-  kPairs,   // the name between marks, then the arguments one by one
+  kObject,   // {"name": …, "arguments": …}
+  kLiteral,  // the name between marks, then all arguments as one value, in some ValueSyntax
+  kPairs,    // the name between marks, then the arguments one by one
 };
+
+// How values are written, and all arguments of a call as one value.
+enum class ValueSyntax {
+  kJson,    // {"key": "text", "other": [true, null, 1]}
+  kPython,  // (key="text", other=[True, None, 1]): a function's arguments, then Python's literals
+  kGemma,   // {key:<|"|>text<|"|>,other:[true,null,1]}: texts as they are, between marks
+};
+
+// Stands around texts of ValueSyntax::kGemma.
+constexpr std::string_view kGemmaQuote = "<|\"|>";
 
 // A turn holds text and groups of calls: `open`, then calls with `separator` between them, then
 // `close`. White space around marks is skipped.
@@ -65,14 +92,19 @@ struct CallSyntax {
   // The text that a template of the family writes for a turn that calls the function
   // kProbeFunction.
   std::string_view sign;
+  // For templates that take tools and write no calls: texts one of which stands before the tools.
+  std::array<std::string_view, 2> tool_signs = {};
   std::string_view open = {};
   std::string_view list_open = {};  // may follow `open`
   std::string_view separator = {};  // empty: each call is a group of its own, unless `grouped`
   std::string_view close = {};
-  std::string_view arguments = {};  // of objects: the name of the arguments
-  bool bare = false;                // a turn that starts with an object is a call without `open`
-  bool parallel = true;             // the template takes turns with several calls
-  size_t id_length = 0;             // of the ids that the template takes; 0: any
+  std::string_view arguments = {};     // of objects: the name of the arguments,
+  std::string_view name_key = "name";  // that of the function's name,
+  std::string_view id_key = {};        // and that of a number of the call; empty: it has none
+  bool bare = false;                   // a turn that starts with a call, or with `list_open`, is
+                                       // one without `open`
+  bool parallel = true;                // the template takes turns with several calls
+  size_t id_length = 0;                // of the ids that the template takes; 0: any
   CallForm form = CallForm::kObject;
   bool grouped = false;  // calls follow one another in a group without a separator
 
@@ -83,8 +115,10 @@ struct CallSyntax {
   std::string_view number = {};       // a pattern of it
   std::string_view name_end = {};     // behind the name
   std::string_view call_end = {};     // behind the arguments
+  ValueSyntax values = ValueSyntax::kJson;  // of kLiteral
   PairSyntax pairs = {};
-  std::string_view line = {};               // the white space that the family writes between marks
+  // For all forms: the white space that the family writes between marks.
+  std::string_view line = {};
   const MessageSyntax* messages = nullptr;  // null: its turns are not made of messages
 };
 
@@ -109,10 +143,12 @@ struct ChatFamily {
   bool system_messages = false;  // it takes a message of the role "system", and says it
   // The marks between which turns start with reasoning; null: they do not.
   const ReasoningMarks* reasoning = nullptr;
+  const AnswerMarks* answer = nullptr;  // null: there are none
   // Null: turns are not made of messages.
   const MessageSyntax* messages = nullptr;
   // The member of a message in which the template wants earlier reasoning.
   std::string_view reasoning_member = "reasoning_content";
+  bool writes_calls = true;     // false: earlier calls are put into the messages as text
   bool describes_all = false;   // it takes no functions without a description
   bool text_arguments = false;  // it takes the arguments of calls as JSON texts alone
   // The control tokens that mark calls and reasoning: the reader of a turn wants their text, and

@@ -304,8 +304,65 @@ TEST(GrammarTest, a_text_goes_on_until_a_mark_that_does_not_stand_in_it) {
   for (const char* text : {"", "a", "</é>", "</é></é>!", "a</é>b</é>!", "<</é></é>!"}) {
     EXPECT_FALSE(accepts(**grammar, text)) << text;
   }
-  EXPECT_FALSE(compile(Kind::kTemplate, R"({"until": "<<"})").has_value());
   EXPECT_FALSE(compile(Kind::kTemplate, R"({"until": ""})").has_value());
+}
+
+TEST(GrammarTest, a_mark_may_begin_within_itself) {
+  for (const std::string mark : {"aa", "aab", "abab", "abaab", "aba", "éaé"}) {
+    const auto grammar = compile(Kind::kTemplate, R"({"until": ")" + mark + "\"}");
+    ASSERT_TRUE(grammar.has_value()) << mark;
+    // Every text of up to seven of these letters.
+    const std::vector<std::string> letters = {"a", "b", "é"};
+    std::vector<std::string> texts = {""};
+    for (size_t index = 0; index < texts.size(); ++index) {
+      const std::string text = texts[index];
+      EXPECT_EQ(accepts(**grammar, text), text.find(mark) == text.npos) << mark << ": " << text;
+      if (index >= 1093) continue;  // 3^0 + … + 3^6
+      for (const std::string& letter : letters) texts.push_back(text + letter);
+    }
+  }
+  EXPECT_FALSE(
+      compile(Kind::kTemplate, R"({"until": ")" + std::string(300, 'a') + "\"}").has_value());
+}
+
+TEST(GrammarTest, arguments_are_written_in_the_syntax_of_their_values) {
+  const std::string schema =
+      R"({"type": "object", "properties": {"a": {"type": "string"}, "b c": {"type": "boolean"},
+          "d": {"type": ["null", "integer"]}, "e": {"enum": ["x", {"f": [true, null]}]},
+          "g": {"type": "object"}}})";
+  const auto grammar = compile(Kind::kTemplate, R"({"arguments": )" + schema +
+                                                    R"(, "values": "marked", "quote": {"literal":
+                                                    "<|>"}, "quote_text": "<|>"})");
+  ASSERT_TRUE(grammar.has_value()) << grammar.error().message;
+  for (const char* text :
+       {"{}", "{a:<|>x\"}\n<|>}", "{a:<|><|>, <|>b c<|>:true}", "{d:null}", "{d:-12}",
+        "{e:<|>x<|>}", "{e:{f:[true,null]}}", "{g:{h_1:[1.5,<|>y<|>,{}]}}"}) {
+    EXPECT_TRUE(accepts(**grammar, text)) << text;
+  }
+  for (const char* text : {"", "{a:\"x\"}", "{a:<|>x}", "{b c:true}", "{d:None}", "{\"d\":1}",
+                           "{g:{h i:1}}", "{a:<|>x<|>,}"}) {
+    EXPECT_FALSE(accepts(**grammar, text)) << text;
+  }
+  const auto refused =
+      compile(Kind::kTemplate, R"({"arguments": )" + schema + R"(, "values": "python"})");
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_NE(refused.error().message.find("b c"), std::string::npos) << refused.error().message;
+  const auto python = compile(Kind::kTemplate, R"({"arguments": {"type": "object", "properties":
+      {"a": {"type": "string"}, "b": {"enum": [true, {"f": [false, null]}]}, "c": {}},
+      "required": ["a"], "additionalProperties": {"type": "integer"}}, "values": "python"})");
+  ASSERT_TRUE(python.has_value()) << python.error().message;
+  for (const char* text :
+       {R"((a="x\"\n"))", R"((a="",b=True))", R"((a="", b={"f": [False, None]}, d=1))",
+        R"((a="", c=[None, True, {"k": 1}]))"}) {
+    EXPECT_TRUE(accepts(**python, text)) << text;
+  }
+  for (const char* text : {"()", R"({"a": ""})", R"((a="\/"))", R"((a="", b=true))",
+                           R"((a="", a=1))", R"((a="", c=null))"}) {
+    EXPECT_FALSE(accepts(**python, text)) << text;
+  }
+  EXPECT_FALSE(compile(Kind::kTemplate, R"({"arguments": {"anyOf": [{"type": "object"}]},
+                                            "values": "python"})")
+                   .has_value());
 }
 
 TEST(GrammarTest, a_token_that_is_not_allowed_is_refused) {

@@ -5,8 +5,10 @@
 #include <random>
 
 #include "engine/base/json.h"
+#include "server/api/common/reasoning_count.h"
 #include "server/api/common/turn_parser.h"
 #include "server/api/common/turn_syntax.h"
+#include "tests/server/api/common/call_cases.h"
 
 namespace lockstep {
 namespace {
@@ -48,13 +50,7 @@ TurnRules rules_of(const CallSyntax& row) {
           .parameters = std::move(kinds)};
 }
 
-struct Case {
-  std::string_view family;
-  std::string_view text;
-  std::string_view said;
-  std::vector<std::string> calls = {};
-  std::string_view reasoning = "";
-};
+using Case = CallCase;
 
 const std::vector<Case>& harmony_cases() {
   static const std::vector<Case> kCases = {
@@ -224,6 +220,9 @@ std::vector<Case> cases() {
   for (const auto* some : {&harmony_cases(), &pair_cases(), &json_cases()}) {
     all.insert(all.end(), some->begin(), some->end());
   }
+  for (const auto& some : {literal_call_cases(), faulty_call_cases()}) {
+    all.insert(all.end(), some.begin(), some.end());
+  }
   return all;
 }
 
@@ -277,13 +276,14 @@ TEST(CallSyntaxes, wherever_the_text_is_cut_the_events_say_the_same) {
 
 // The marks of a family, and pieces of calls.
 std::vector<std::string> pieces_of(const CallSyntax& row) {
-  std::vector<std::string> pieces = {" ",    "\n",         "x",      "now", "all",
-                                     "{}",   "{\"a\": 1}", "\"",     "1",   "text",
-                                     "code", "list",       "[1, \"", "<",   "é"};
+  std::vector<std::string> pieces = {
+      " ",      "\n", "x", "now", "all", "{}", "{\"a\": 1}", "\"", "1",   "text", "code", "list",
+      "[1, \"", "<",  "é", "a=1", "a='", "'",  "(",          ")",  "a:1", "a:",   "{",    "}"};
+  if (row.values == ValueSyntax::kGemma) pieces.emplace_back(kGemmaQuote);
   for (const std::string_view mark :
        {row.open, row.list_open, row.separator, row.close, row.head, row.prefix, row.number_open,
         row.name_end, row.call_end, row.pairs.open, row.pairs.key_end, row.pairs.json_key_end,
-        row.pairs.value_open, row.pairs.value_end, row.pairs.padding}) {
+        row.pairs.type_open, row.pairs.value_open, row.pairs.value_end, row.pairs.padding}) {
     if (!mark.empty()) pieces.emplace_back(mark);
   }
   if (row.messages != nullptr) {
@@ -353,13 +353,6 @@ TEST(CallSyntaxes, texts_are_told_before_they_are_complete) {
   const auto rest = parser.push("e</para");
   ASSERT_EQ(rest.size(), 1U);
   EXPECT_EQ(rest[0].text, "\\ne");
-}
-
-TEST(CallSyntaxes, a_key_that_comes_twice_makes_no_call) {
-  const Turn turn = read_turn(rules_of(syntax("glm-line")),
-                              "<tool_call>now<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>a"
-                              "</arg_key><arg_value>2</arg_value></tool_call>");
-  EXPECT_TRUE(turn.calls.empty());
 }
 
 TEST(CallSyntaxes, an_answer_that_began_in_the_prompt_goes_on) {

@@ -2,6 +2,7 @@
 
 #include <vector>
 
+#include "server/api/common/reasoning_count.h"
 #include "server/api/common/turn_parser.h"
 #include "server/api/common/turn_syntax.h"
 
@@ -14,6 +15,18 @@ TEST(Reasoning, opens_at_the_end_of_a_prompt_whatever_white_space_follows) {
   for (const std::string_view prompt :
        {"", " \n", "a", "think>", "<think> a", "<think>\n\n</think>\n\n", "</think>"}) {
     EXPECT_FALSE(find_open_reasoning(prompt)) << prompt;
+  }
+}
+
+TEST(Reasoning, is_closed_and_empty_at_the_end_of_a_prompt_whatever_white_space_is_there) {
+  for (const std::string_view prompt :
+       {"a<think></think>", "<think>\n\n</think>\n\n", "<|channel>thought\n<channel|>"}) {
+    const ReasoningMarks* const marks = find_closed_reasoning(prompt);
+    ASSERT_TRUE(marks) << prompt;
+    EXPECT_NE(prompt.find(marks->open), prompt.npos);
+  }
+  for (const std::string_view prompt : {"", "</think>", "<think>a</think>", "<think></think> a"}) {
+    EXPECT_FALSE(find_closed_reasoning(prompt)) << prompt;
   }
 }
 

@@ -284,6 +284,37 @@ TEST(TurnParser, a_prompt_that_ended_in_reasoning_goes_on_with_it) {
   EXPECT_EQ(turn.text, "Yes.");
 }
 
+TEST(TurnParser, marks_around_an_answer_are_none_of_it_however_the_text_is_cut) {
+  const AnswerMarks marks = {"<|START|>", "<|END|>", "<|TURN|>"};
+  struct Framed {
+    std::string_view text, said, reasoning;
+  };
+  for (const bool tools : {false, true}) {
+    const TurnRules rules = {.calls = tools ? &syntax("hermes") : nullptr,
+                             .functions = {"now"},
+                             .reasoning = true,
+                             .answer = &marks};
+    for (const Framed& which : std::initializer_list<Framed>{
+             {"<|START|>Four.<|END|>", "Four.", ""},
+             {"<|START|>Four.<|END|><|TURN|>", "Four.", ""},
+             {"<think>Hm.</think>\n<|START|> 2 <|EN 2<|END|>", " 2 <|EN 2", "Hm."},
+             {"Four <|START|>.", "Four <|START|>.", ""},
+             {"<|START|>Four", "Four", ""},
+             {"<|STAR", "<|STAR", ""},
+             {"", "", ""}}) {
+      for (size_t at = 0; at <= which.text.size(); ++at) {
+        const Streamed told = stream(rules, {which.text.substr(0, at), which.text.substr(at)});
+        EXPECT_EQ(told.said, which.said) << at << ": " << which.text;
+        EXPECT_EQ(told.reasoning, which.reasoning) << at << ": " << which.text;
+      }
+    }
+    const std::string call = "<tool_call>{\"name\": \"now\"}</tool_call>";
+    const Turn turn = read_turn(rules, "<|START|>I look.<|END|>" + call);
+    EXPECT_EQ(turn.text, tools ? "I look." : "I look." + call);
+    EXPECT_EQ(turn.calls.size(), tools ? 1U : 0U);
+  }
+}
+
 TEST(TurnParser, any_bytes_are_taken_and_none_of_a_plain_text_is_lost) {
   const uint32_t seed = 7;
   std::mt19937 random(seed);
