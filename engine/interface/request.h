@@ -58,6 +58,17 @@ struct Output {
   std::optional<double> queue_seconds;  // from its submission to its first pass; none before
 };
 
+// The most that a model may reason before it answers: between two marks, at the begin of its text.
+struct ReasoningLimit {
+  uint32_t tokens = 0;   // within the marks
+  std::string open;      // the first mark; white space may come before it
+  bool is_open = false;  // the prompt ends within reasoning, behind that mark
+  std::string close;     // the second one
+  // What is generated when the tokens are spent, whatever the model would say: the second mark. No
+  // end of the generation is among them. Those that generate without a limit have none.
+  std::vector<TokenId> end;
+};
+
 struct Request {
   std::string id;  // for the log
   // The client whose request it is, which tenants share the queue and the passes. Requests that are
@@ -89,6 +100,7 @@ struct Request {
   std::optional<uint32_t> logprobs;         // alternatives per generated token; 0: only its own
   std::optional<uint32_t> prompt_logprobs;  // the same for prompt tokens
   std::shared_ptr<const Grammar> grammar;   // what the generated text must be; none: anything
+  std::optional<ReasoningLimit> reasoning;  // not with a grammar
   // Called by the engine's thread, in order; must not block. After the Output with `finish` it is
   // destroyed and never called again.
   std::function<void(Output&&)> on_output;

@@ -22,6 +22,7 @@ Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer
       stops_(request_.stop) {
   end_tokens_.insert(end_tokens_.end(), request_.stop_tokens.begin(), request_.stop_tokens.end());
   if (request_.grammar) matcher_.emplace(request_.grammar);
+  if (request_.reasoning && !matcher_) reasoning_.emplace(std::move(*request_.reasoning));
   if (!wants_prompt_logits()) return;
   OutputToken first = describe(tokens_[0], {}, {});
   first.logprob = std::numeric_limits<float>::quiet_NaN();
@@ -156,14 +157,27 @@ LogitCandidates Generation::masked(const LogitCandidates& candidates, const Toke
 // Log-probabilities need the whole row, and who has it needs no draw.
 LogitDrawRequest Generation::draw_request() const {
   const bool bans = generated_count() < request_.min_tokens;
-  if (pooled || request_.max_tokens == 0 || request_.logprobs || matcher_ || bans) {
+  const bool is_free = !matcher_ && !(reasoning_ && reasoning_->next());
+  if (pooled || request_.max_tokens == 0 || request_.logprobs || !is_free || bans) {
     return {};
   }
   return sampler_.draw_request();
 }
 
+std::span<const float> Generation::only(std::span<const float> logits, TokenId token) {
+  if (!all_finite(logits)) return logits;  // an unusable number ends the request
+  masked_.assign(logits.size(), -std::numeric_limits<float>::infinity());
+  masked_[static_cast<size_t>(token)] = logits[static_cast<size_t>(token)];
+  return masked_;
+}
+
 Result<TokenId> Generation::sample(LogitRow& logits, const TokenMask* mask, bool may_end) {
   const std::span<const TokenId> banned = may_end ? std::span<const TokenId>() : end_tokens_;
+  if (const auto token = reasoning_ ? reasoning_->next() : std::nullopt) {
+    const auto all = logits.all();
+    if (!all) return std::unexpected(all.error());
+    return sampler_.sample(only(*all, *token), {});
+  }
   if (const LogitCandidates* candidates = logits.candidates(); candidates != nullptr) {
     if (const auto token = sampler_.sample(masked(*candidates, mask), banned)) return *token;
   }
@@ -190,6 +204,7 @@ Result<TokenId> Generation::next_token(LogitRow& logits, const std::function<voi
   }
   tokens_.push_back(token);
   sampled();
+  if (reasoning_) reasoning_->add(stream_.piece(token));
   if (matcher_ && !is_end(token)) {
     if (const auto accepted = matcher_->accept(token); !accepted) {
       finish(FinishReason::kInvalidRequest, accepted.error().message);

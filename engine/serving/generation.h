@@ -14,6 +14,7 @@
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
 #include "engine/serving/pooled_rows.h"
+#include "engine/serving/reasoning_watch.h"
 #include "engine/text/grammar/grammar_matcher.h"
 #include "engine/text/text_stream.h"
 
@@ -86,6 +87,8 @@ class Generation {
   // minus infinity. Without a mask they are the given ones.
   std::span<const float> masked(std::span<const float> logits, const TokenMask* mask);
   LogitCandidates masked(const LogitCandidates& candidates, const TokenMask* mask);
+  // The logits with all but that one token minus infinity.
+  std::span<const float> only(std::span<const float> logits, TokenId token);
   // From the candidates where they will do; -1: nothing can be picked. Fails as LogitRow::all().
   Result<TokenId> sample(LogitRow& logits, const TokenMask* mask, bool may_end);
   // Samples, and follows the grammar; -1 after the request has ended with an error.
@@ -106,7 +109,8 @@ class Generation {
   std::vector<TokenId> end_tokens_;  // banned below min_tokens
   Sampler sampler_;
   std::optional<GrammarMatcher> matcher_;
-  std::vector<float> masked_;  // reused
+  std::optional<ReasoningWatch> reasoning_;  // none: it has no limit
+  std::vector<float> masked_;                // reused
   TextStream stream_;
   StopMatcher stops_;
   std::vector<OutputToken> prompt_tokens_;  // with prompt_logprobs, until they are sent

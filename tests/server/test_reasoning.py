@@ -182,3 +182,52 @@ def test_responses_count_thoughts_too(thinker):
     assert whole.usage.output_tokens_details.reasoning_tokens == whole.usage.output_tokens > 0
     last = list(responses(thinker, stream=True))[-1].response
     assert last.usage == whole.usage
+
+
+@pytest.mark.parametrize("budget", [1, 6])
+def test_a_spent_budget_ends_the_reasoning_and_the_model_answers(thinker, budget):
+    fields = {"max_tokens": 40, "ignore_eos": True}
+    free = chat(thinker, **fields)["choices"][0]["message"]["reasoning_content"]
+    whole = chat(thinker, **fields, reasoning_budget_tokens=budget)
+    message = whole["choices"][0]["message"]
+    assert free.startswith(message["reasoning_content"]) and message["content"]
+    mark = thinker.post("/tokenize", {"prompt": "</think>", "add_special_tokens": False}).json()
+    assert thought_tokens(whole["usage"]) == budget + mark["count"]
+    deltas = [part["delta"] for event in thinker.events(
+        "/v1/chat/completions", {**ASKED, **fields, "thinking_budget_tokens": budget})[:-1]
+        for part in event["choices"]]
+    for name in ("reasoning_content", "content"):
+        assert "".join(delta.get(name) or "" for delta in deltas) == message[name]
+    [thought, text] = messages(thinker, thinking={"type": "enabled", "budget_tokens": budget}).content
+    assert thought.thinking == message["reasoning_content"] and text.type == "text"
+    items = responses(thinker, extra_body={"reasoning_budget_tokens": budget}).output
+    assert [item.type for item in items] == ["reasoning", "message"]
+
+
+def test_a_budget_leaves_answers_alone_that_do_not_reason(thinker):
+    fields = {"max_tokens": 20, "chat_template_kwargs": {"model_opens": True}}
+    assert chat(thinker, **fields, reasoning_budget_tokens=1)["choices"] == \
+        chat(thinker, **fields)["choices"]
+    assert chat(thinker, reasoning_budget_tokens=-1)["choices"] == chat(thinker)["choices"]
+    [choice] = chat(thinker, reasoning_budget_tokens=1, regex="yes|no")["choices"]
+    assert choice["message"]["content"] in ("yes", "no")
+    for value in (-2, 1.5, "many"):
+        answer = thinker.post("/v1/chat/completions", {**ASKED, "reasoning_budget_tokens": value})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "reasoning_budget_tokens"
+
+
+@pytest.mark.parametrize("fields", [{"reasoning_effort": "none"}, {"reasoning_budget_tokens": 0},
+                                    {"chat_template_kwargs": {"enable_thinking": False}}], ids=str)
+def test_reasoning_that_is_off_is_closed_where_the_template_opens_it(thinker, fields):
+    assert prompt(thinker, **fields).endswith("<|im_start|>assistant\n" + CLOSED)
+    [choice] = chat(thinker, max_tokens=8, ignore_eos=True, **fields)["choices"]
+    assert "reasoning_content" not in choice["message"] and choice["message"]["content"]
+
+
+def test_messages_turn_reasoning_off(thinker):
+    used = messages(thinker, thinking={"type": "disabled"})
+    assert [block.type for block in used.content] == ["text"]
+    answer = thinker.post("/v1/messages", {"model": "demo", "max_tokens": 1, **ASKED,
+                                           "thinking": {"type": "some"}})
+    assert answer.status_code == 400 and "thinking.type" in answer.json()["error"]["message"]

@@ -175,6 +175,25 @@ void parse_length(JsonFields& fields, bool counts_only, ChatRequest& chat) {
   if (most) chat.default_max_tokens = static_cast<uint32_t>(*most);
 }
 
+// "thinking": {"type": "enabled", "budget_tokens": N}, {"type": "adaptive"} or {"type":
+// "disabled"}.
+void parse_thinking(JsonFields& fields, ChatRequest& chat) {
+  const Json* given = fields.object("thinking");
+  if (given == nullptr) return;
+  JsonFields thinking(*given, "thinking.");
+  const std::string type = thinking.text("type").value_or("");
+  const auto most = thinking.integer("budget_tokens", 1, std::numeric_limits<int32_t>::max());
+  if (type == "disabled") {
+    add_thinking(false, nullptr, chat.variables);
+  } else if (type == "enabled" || type == "adaptive") {
+    add_thinking(true, nullptr, chat.variables);
+    if (most) chat.reasoning_tokens = static_cast<uint32_t>(*most);
+  } else {
+    thinking.refuse("type", "must be \"enabled\", \"adaptive\" or \"disabled\"");
+  }
+  fields.adopt(thinking);
+}
+
 }  // namespace
 
 ApiResult<ChatRequest> parse_messages(const Json& body, const RequestLimits& limits,
@@ -192,13 +211,14 @@ ApiResult<ChatRequest> parse_messages(const Json& body, const RequestLimits& lim
     fields.refuse_unsupported(name);
   }
   refuse_unsupported_features(fields);
-  if (fields.error()) return std::unexpected(*fields.error());
   // An answer goes on with a last message of the assistant's.
   chat.continues_last = can_continue(messages);
   chat.variables = {{"messages", std::move(messages)},
                     {"tools", nullptr},
                     {"documents", nullptr},
                     {"add_generation_prompt", !chat.continues_last}};
+  parse_thinking(fields, chat);
+  if (fields.error()) return std::unexpected(*fields.error());
   return chat;
 }
 

@@ -13,6 +13,8 @@ constexpr MessageSyntax kHarmony = {.start = "<|start|>",
                                     .body = "<|message|>",
                                     .ends = {"<|end|>", "<|call|>", "<|return|>"},
                                     .reasoning_channel = "analysis",
+                                    .reasoning_head = "<|channel|>analysis<|message|>",
+                                    .next = "<|start|>assistant",
                                     .answer_head = "<|channel|>final<|message|>"};
 
 constexpr PairSyntax kXmlPairs = {

@@ -1,6 +1,7 @@
 #include "server/api/common/chat_request.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "server/api/common/random.h"
@@ -74,6 +75,39 @@ std::shared_ptr<const FunctionKinds> find_function_kinds(const CallSyntax* calls
   return std::make_shared<const FunctionKinds>(std::move(kinds));
 }
 
+// Whether the model is asked not to reason.
+bool is_thinking_off(const ChatRequest& chat) {
+  const auto enabled = chat.variables.find("enable_thinking");
+  return enabled != chat.variables.end() && *enabled == false;
+}
+
+// The limit of the turn's reasoning, where it has one.
+std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
+                                                   const ChatRequest& chat,
+                                                   const TurnRules& rules) {
+  if (!chat.reasoning_tokens || rules.starts_in_answer) return std::nullopt;
+  ReasoningLimit limit;
+  limit.tokens = *chat.reasoning_tokens;
+  std::string end;
+  if (rules.messages != nullptr) {
+    const MessageSyntax& messages = *rules.messages;
+    limit.open = messages.reasoning_head;
+    limit.close = messages.ends.front();
+    // Where tools may be called, what follows is the model's choice.
+    end = limit.close;
+    if (!chat.tools.active()) end += fmt::format("{}{}", messages.next, messages.answer_head);
+  } else if (rules.reasoning) {
+    limit.open = rules.marks->open;
+    limit.is_open = rules.starts_in_reasoning;
+    limit.close = rules.marks->close;
+    end = limit.close;
+  } else {
+    return std::nullopt;
+  }
+  limit.end = tokenizer.encode(end, {.add_special = false, .parse_special = true});
+  return limit;
+}
+
 // Whether there is something that the answer must be, from its first token on.
 bool is_held(const ChatRequest& chat) {
   const bool must_call = chat.tools.active() && chat.tools.choice == ToolUse::Choice::kRequired;
@@ -116,7 +150,22 @@ void add_reasoning_effort(const std::optional<std::string>& effort, const Json* 
     if (given == nullptr || !given->contains(name)) variables[name] = std::move(value);
   };
   add("reasoning_effort", *effort);
-  if (*effort == "none") add("enable_thinking", false);
+  add_thinking(*effort != "none", given, variables);
+}
+
+void add_thinking(bool is_on, const Json* given, Json& variables) {
+  for (const char* const name : {"enable_thinking", "thinking"}) {
+    if (given == nullptr || !given->contains(name)) variables[name] = is_on;
+  }
+}
+
+void parse_reasoning_budget(JsonFields& fields, const Json* given, ChatRequest& chat) {
+  for (const char* const name : {"reasoning_budget_tokens", "thinking_budget_tokens"}) {
+    const auto most = fields.integer(name, -1, std::numeric_limits<int32_t>::max());
+    if (!most || *most < 0) continue;
+    chat.reasoning_tokens = static_cast<uint32_t>(*most);
+    if (*most == 0) add_thinking(false, given, chat.variables);
+  }
 }
 
 bool can_continue(const Json& messages) {
@@ -205,7 +254,7 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
   fit_turns(family, messages);
   if (chat.continues_last) mark_content_end(messages.back());
   // Reasoning is free: an answer that is held to a form goes without it.
-  const bool held = is_held(chat) && !chat.continues_last;
+  const bool held = (is_held(chat) || is_thinking_off(chat)) && !chat.continues_last;
   // The form itself says which message it is if that may be a call.
   const bool in_message = held && family.messages != nullptr && !chat.tools.active();
   return encode_chat(model, chat.variables, parameter,
@@ -241,6 +290,8 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
       turns.rules.messages != nullptr) {
     chat.parameters.request.visible_tokens = family.visible_tokens;
   }
+  chat.parameters.request.reasoning =
+      find_reasoning_limit(model.engine().tokenizer(), chat, turns.rules);
   auto wanted = chat.parameters.structured_output;
   if (turns.rules.calls != nullptr) {
     auto constrained = constrain_turn(family, chat.tools, wanted);

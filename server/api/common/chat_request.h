@@ -22,6 +22,7 @@ struct ChatRequest {
   Json variables;  // for the chat template: messages, add_generation_prompt and what was passed on
   ToolUse tools;
   bool continues_last = false;  // the answer goes on with the last message, an assistant's
+  std::optional<uint32_t> reasoning_tokens;  // the most that it may reason; none: no limit
   uint32_t default_max_tokens = UINT32_MAX;  // without parameters.max_tokens; what fits, if less
 };
 
@@ -31,9 +32,17 @@ std::string parse_text_content(JsonFields& holder, std::string_view name,
                                std::span<const std::string_view> types);
 
 // Gives a request's effort of reasoning to the chat template, as templates know it: by its name,
-// and "none" also as thinking that is off. What `given`, other variables or null, says goes before.
+// and as thinking that is on, or with "none" off. What `given`, other variables or null, says goes
+// before.
 void add_reasoning_effort(const std::optional<std::string>& effort, const Json* given,
                           Json& variables);
+// Whether it shall reason at all, as templates know it.
+void add_thinking(bool is_on, const Json* given, Json& variables);
+
+// "reasoning_budget_tokens", or "thinking_budget_tokens": -1 for no limit, 0 for thinking that is
+// off. `given` as above.
+void parse_reasoning_budget(JsonFields& fields, const Json* given, ChatRequest& chat);
+
 // Whether the last message can be gone on with: an assistant's that says something and calls
 // nothing.
 bool can_continue(const Json& messages);

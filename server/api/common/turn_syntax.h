@@ -66,7 +66,9 @@ struct MessageSyntax {
   std::string_view body;       // behind the head
   std::array<std::string_view, 3> ends;
   std::string_view reasoning_channel;
-  std::string_view answer_head;  // written before an answer that is held to a form
+  std::string_view reasoning_head;  // of a message of reasoning with which the turn begins
+  std::string_view next;            // behind a message's end, before the head of the next one
+  std::string_view answer_head;     // written before an answer that is held to a form
 };
 
 enum class CallForm {

@@ -265,6 +265,7 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
   chat.parameters = parse_generation(fields, limits);
   chat.parameters.max_tokens = parse_max_tokens(fields);
   chat.variables = parse_template_variables(fields);
+  parse_reasoning_budget(fields, fields.object("chat_template_kwargs"), chat);
   const bool logprobs = fields.boolean("logprobs").value_or(false);
   const auto top = fields.integer("top_logprobs", 0, kTopLogprobsMax);
   if (top && !logprobs) fields.refuse("top_logprobs", "is only allowed when logprobs is true");

@@ -354,6 +354,7 @@ ApiResult<ResponsesRequest> parse_responses(const Json& body, const RequestLimit
                     {"add_generation_prompt", true}};
   const auto effort = parse_effort(fields);
   add_reasoning_effort(effort, nullptr, chat.variables);
+  parse_reasoning_budget(fields, nullptr, chat);
   const Json* format = parse_format(fields, chat.parameters.structured_output);
   refuse_unsupported_features(fields);
   request.echoed = echo(fields, chat.tools, effort, format);

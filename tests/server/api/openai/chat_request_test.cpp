@@ -116,6 +116,31 @@ TEST(ChatRequest, features_that_are_not_there_yet_are_refused_never_ignored) {
   EXPECT_EQ(going_on.variables["add_generation_prompt"], false);
 }
 
+TEST(ChatRequest, how_much_to_reason_is_told_to_the_template_and_bounded) {
+  EXPECT_EQ(with_hello(R"("reasoning_budget_tokens":7)").reasoning_tokens, 7U);
+  EXPECT_EQ(with_hello(R"("thinking_budget_tokens":8)").reasoning_tokens, 8U);
+  for (const auto* const none :
+       {R"("n":1)", R"("reasoning_budget_tokens":-1)", R"("reasoning_budget_tokens":null)"}) {
+    const ChatRequest chat = with_hello(none);
+    EXPECT_FALSE(chat.reasoning_tokens) << none;
+    EXPECT_FALSE(chat.variables.contains("enable_thinking")) << none;
+  }
+  for (const auto* const off : {R"("reasoning_budget_tokens":0)", R"("reasoning_effort":"none")"}) {
+    const ChatRequest chat = with_hello(off);
+    EXPECT_EQ(chat.variables["enable_thinking"], false) << off;
+    EXPECT_EQ(chat.variables["thinking"], false) << off;
+  }
+  const ChatRequest high = with_hello(R"("reasoning_effort":"high")");
+  EXPECT_EQ(high.variables["enable_thinking"], true);
+  EXPECT_EQ(high.variables["reasoning_effort"], "high");
+  // What the request gives the template itself goes before.
+  const ChatRequest own =
+      with_hello(R"("reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false})");
+  EXPECT_EQ(own.variables["enable_thinking"], false);
+  EXPECT_EQ(refused_with_hello(R"("reasoning_budget_tokens":-2)"), "reasoning_budget_tokens");
+  EXPECT_EQ(refused_with_hello(R"("thinking_budget_tokens":"a")"), "thinking_budget_tokens");
+}
+
 TEST(ChatRequest, the_same_fields_are_taken_where_they_ask_for_nothing) {
   with_hello(R"("response_format":{"type":"text"},"modalities":["text"],"tool_choice":"none",
                 "tools":[{"type":"function","function":{"name":"f"}}])");
