@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/text/traced_text.h"
 #include "server/api/common/json_fields.h"
 #include "server/api/common/structured_output.h"
 #include "server/api/common/turn_syntax.h"
