@@ -64,8 +64,8 @@ struct ReasoningLimit {
   std::string open;      // the first mark; white space may come before it
   bool is_open = false;  // the prompt ends within reasoning, behind that mark
   std::string close;     // the second one
-  // What is generated when the tokens are spent, whatever the model would say: the second mark. No
-  // end of the generation is among them. Those that generate without a limit have none.
+  // The tokens that follow when the limit is spent, whatever the model would say: the second mark.
+  // No end of the generation is among them. Those that generate without a limit have none.
   std::vector<TokenId> end;
 };
 

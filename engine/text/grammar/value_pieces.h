@@ -23,7 +23,7 @@ enum class ValueForm {
   kMarked,
 };
 
-// Of one form but JSON in a draft: rules are shared by their names.
+// A draft has one form beside JSON: rules are shared by their names.
 class ValuePieces {
  public:
   // `mark` is the expression of the mark of kMarked, `mark_text` its text. The draft outlives this.
@@ -43,7 +43,7 @@ class ValuePieces {
   // Exactly this value. The draft fails where the form cannot write it.
   ExpressionId exactly(const Json& value);
 
-  // Of an object; `keywords`: the arguments of a call in kPython.
+  // Parts of an object; `keywords`: the arguments of a call in kPython.
   ExpressionId open(bool keywords) { return draft_.literal(keywords ? "(" : "{"); }
   ExpressionId close(bool keywords) { return draft_.literal(keywords ? ")" : "}"); }
   ExpressionId name(std::string_view name, bool keywords);

@@ -38,7 +38,7 @@ class CallReader {
 
   // A mark within a text in quotes is none, unless the quote is no quote: then the call, or one of
   // its values, ended at the mark, and what was taken behind it comes again.
-  // What comes again; the caller pushes it, or reads it otherwise if the call is over.
+  // The text that comes again; the caller pushes it, or reads it otherwise if the call is over.
   virtual std::string take_rest() = 0;
   // No more text will come, so that an open quote is none. True if take_rest() has something.
   virtual bool end_text() = 0;

@@ -346,7 +346,9 @@ constexpr ReasoningMarks kReasoningMarks[] = {
     {"<think>", "</think>"},
     {"[THINK]", "[/THINK]"},
     {"<seed:think>", "</seed:think>"},
-    {"<|channel>thought", "<channel|>"},                // Gemma 4
+    {"<|channel>th"
+     "ought",
+     "<channel|>"},                                     // Gemma 4
     {"<|START_THINKING|>", "<|END_THINKING|>"},         // Cohere
     {"<think:opensource>", "</think:opensource>"},      // Hunyuan 3
     {"<|open|>think<|sep|>", "<|close|>think<|sep|>"},  // Kimi K3

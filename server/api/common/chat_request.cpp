@@ -93,7 +93,7 @@ std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
     const MessageSyntax& messages = *rules.messages;
     limit.open = messages.reasoning_head;
     limit.close = messages.ends.front();
-    // Where tools may be called, what follows is the model's choice.
+    // With tools that may be called, the next message is the model's choice.
     end = limit.close;
     if (!chat.tools.active()) end += fmt::format("{}{}", messages.next, messages.answer_head);
   } else if (rules.reasoning) {

@@ -52,7 +52,7 @@ struct PromptEnd {
   bool continues_last = false;    // where the last message's content does, at its mark
   bool closes_reasoning = false;  // behind reasoning that the template opened, and which is over
   std::string_view answer_head = {};  // behind this, the head of a message
-  // Of calls that were written as text (write_calls()), and of which family; null: there are none.
+  // The family whose calls were written as text (write_calls()); null: none were.
   const CallSyntax* written_calls = nullptr;
   std::string_view secret = {};
   bool must_fit = false;  // 400 for a prompt that can never fit the context

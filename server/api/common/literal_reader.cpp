@@ -52,7 +52,7 @@ std::string python_number(std::string_view word) {
   return number;
 }
 
-// What JSON calls it; none: it is no value.
+// Its name in JSON; none: it is no value.
 std::optional<std::string> json_of_word(std::string_view word, ValueSyntax syntax) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kWords = {
       {{"true", "true"},
@@ -300,7 +300,7 @@ void LiteralReader::take_string_end(char letter) {
 void LiteralReader::take_escape(char letter) {
   escape_ += letter;
   if (is_json()) {
-    // What follows \u is looked at where the whole is parsed.
+    // The digits behind \u are checked where the whole is parsed.
     constexpr std::string_view kLetters = "\"\\/bfnrtu";
     if (kLetters.find(letter) == std::string_view::npos) state_ = State::kBroken;
     if (is_name_) name_ += escape_;

@@ -83,7 +83,7 @@ class MarkedCallReader final : public CallReader {
   size_t taken_ = 0;       // of arguments_
   // All arguments, or a value that begins as a JSON text or container does; none: it is no JSON.
   std::optional<LiteralReader> literal_;
-  // Where the first mark within a text of it ends: in raw_, or, of a value, in window_.
+  // The end of the first mark within a text of it: in raw_, or, of a value, in window_.
   std::optional<size_t> hidden_end_;
   // For pairs:
   std::string key_;

@@ -23,8 +23,8 @@ using ParameterKinds = std::map<std::string, ParameterKind, std::less<>>;
 // The kinds of a function's parameters, a JSON schema or null, as the family writes them.
 ParameterKinds find_parameter_kinds(const Json& parameters, const PairSyntax& pairs);
 
-// What JSON calls the type that the kind admits; "object" for texts that are written as JSON, and
-// for any of several types.
+// The name in JSON of the type that the kind admits; "object" for texts that are written as JSON,
+// and for any of several types.
 std::string_view type_name(const ParameterKind& kind);
 
 // The JSON text of a value that the family writes as `text`: the text itself where it is a JSON

@@ -112,7 +112,7 @@ const Marks* find_marks(std::string_view text, std::string_view word,
   return nullptr;
 }
 
-// Those of the reasoning that the template was given.
+// The marks of the reasoning that the template was given.
 const ReasoningMarks* find_reasoning_marks(std::string_view text) {
   return find_marks(text, kProbeReasoning, reasoning_marks());
 }
@@ -136,7 +136,7 @@ void find_reasoning(const Engine& engine, ChatFamily& family) {
   if (family.reasoning != nullptr) return;
   const std::string prompt = render_probe(engine, nullptr, {.opens_turn = true});
   family.reasoning = find_open_reasoning(prompt);
-  // Without a wish to think some write that nothing was thought.
+  // Some write empty reasoning unless they are asked to think.
   if (family.reasoning == nullptr) family.reasoning = find_closed_reasoning(prompt);
 }
 

@@ -25,7 +25,8 @@ std::span<const ReasoningMarks> reasoning_marks();
 // The marks with which the answer to this prompt begins within reasoning; null where it does not.
 const ReasoningMarks* find_open_reasoning(std::string_view prompt);
 
-// Those of reasoning that is over and empty, with which this prompt ends; null where it does not.
+// The marks of reasoning that is over and empty, with which this prompt ends; null where it does
+// not.
 const ReasoningMarks* find_closed_reasoning(std::string_view prompt);
 
 // Ends a prompt that opens reasoning with reasoning that is over and empty, as templates write them

@@ -15,7 +15,7 @@ struct CallCase {
   std::string_view reasoning = "";
 };
 
-// Of families whose arguments are one value in a syntax of their own, or objects in lists.
+// Families whose arguments are one value in a syntax of their own, or objects in lists.
 std::vector<CallCase> literal_call_cases();
 
 // Texts in quotes that do not end, names that come twice.

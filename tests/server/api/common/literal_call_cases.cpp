@@ -199,7 +199,7 @@ std::vector<CallCase> faulty_call_cases() {
        "<|channel|>commentary to=functions.now<|message|>{\"a\": \"x}<|call|><|start|>assistant"
        "<|channel|>final<|message|>So.",
        "<|channel|>commentary to=functions.now<|message|>{\"a\": \"x}\n\nSo."},
-      // A name that comes twice counts once, and first, whoever writes it.
+      // A name that comes twice counts once: the first one does, in every syntax.
       {"hermes",
        "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": 1, \"b\": {\"c\": [1], \"c\": "
        "{\"d\": "

@@ -19,8 +19,9 @@ TEST(Reasoning, opens_at_the_end_of_a_prompt_whatever_white_space_follows) {
 }
 
 TEST(Reasoning, is_closed_and_empty_at_the_end_of_a_prompt_whatever_white_space_is_there) {
-  for (const std::string_view prompt :
-       {"a<think></think>", "<think>\n\n</think>\n\n", "<|channel>thought\n<channel|>"}) {
+  for (const std::string_view prompt : {"a<think></think>", "<think>\n\n</think>\n\n",
+                                        "<|channel>th"
+                                        "ought\n<channel|>"}) {
     const ReasoningMarks* const marks = find_closed_reasoning(prompt);
     ASSERT_TRUE(marks) << prompt;
     EXPECT_NE(prompt.find(marks->open), prompt.npos);

@@ -133,7 +133,7 @@ TEST(ChatRequest, how_much_to_reason_is_told_to_the_template_and_bounded) {
   const ChatRequest high = with_hello(R"("reasoning_effort":"high")");
   EXPECT_EQ(high.variables["enable_thinking"], true);
   EXPECT_EQ(high.variables["reasoning_effort"], "high");
-  // What the request gives the template itself goes before.
+  // Variables that the request gives the template itself go before.
   const ChatRequest own =
       with_hello(R"("reasoning_effort":"high","chat_template_kwargs":{"enable_thinking":false})");
   EXPECT_EQ(own.variables["enable_thinking"], false);
