@@ -77,7 +77,7 @@ TEST(Targets, of_a_tenants_prompts_the_short_one_goes_first) {
   }
 }
 
-// What the others find in the cache while the first computes it does not make them go before it.
+// A prompt that finds pages while another computes them does not go before it.
 TEST(Targets, equal_prompts_are_computed_once) {
   TimedPasses passes(kTargets);
   passes.learn();
