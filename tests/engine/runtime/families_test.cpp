@@ -122,7 +122,8 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_in_q8_0) {
     const ReferenceModel reference(path, tokens, options.context_tokens);
     LogitRows exact;
     for (const auto& row : reference.logits()) exact.emplace_back(row.begin(), row.end());
-    EXPECT_LT(worst_difference(exact, first_row, {stored.begin(), stored.begin() + count}),
+    EXPECT_LT(worst_difference(exact, first_row,
+                               {stored.begin(), stored.begin() + static_cast<ptrdiff_t>(count)}),
               tolerance_of(model) * spread)
         << model.at("name");
     for (const KernelTable* table : supported_kernel_tables()) {
