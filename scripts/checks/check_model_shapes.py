@@ -33,7 +33,7 @@ from serving_rig import Daemon  # noqa: E402
 
 CONTEXT = 256
 TOKENS = 100
-# Of activations rounded to 8 bits, for quantized weights, more than of f32's rounding.
+# With quantized weights the bound is wider: both programs round activations to 8 bits then.
 BOUND, GELU_BOUND, QUANTIZED_BOUND = 1e-4, 1e-2, 0.3
 GELU = ("gemma", "starcoder2")  # how architectures with it begin
 

@@ -135,7 +135,7 @@ def engaged():
     assert endless.status_code == 200
     for thread in os.listdir(f"/proc/{running.process.pid}/task"):
         with open(f"/proc/{running.process.pid}/task/{thread}/comm") as file:
-            if file.read().startswith("worker-"):  # it computes while nobody else wants a processor
+            if file.read().startswith("worker-"):  # the lowest priority
                 os.setpriority(os.PRIO_PROCESS, int(thread), 19)
     yield running
     endless.close()

@@ -40,8 +40,8 @@ nlohmann::json read_models() {
 
 // All engines compute in f32 in different orders, in units of the logits' spread: what
 // make_family_fixtures.py finds between transformers and llama.cpp is up to 1e-5, most of it from
-// llama.cpp's angles, which are f32; of a model of 64 layers 2e-5. Of activations rounded to 8 bits
-// for Q8_0 it finds 0.07.
+// llama.cpp's angles, which are f32; of a model of 64 layers 2e-5. In Q8_0, for which llama.cpp
+// rounds activations to 8 bits, it finds 0.07.
 double tolerance_of(const nlohmann::json& model) {
   if (model.at("format") != "F32") return 0.1;
   const double found = model.value("/llama_cpp/difference"_json_pointer, 0.0);

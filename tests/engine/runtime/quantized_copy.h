@@ -1,6 +1,7 @@
 // Copies of model files whose matrices are F32, with those in Q8_0 whose rows are whole blocks.
-// What make_family_fixtures.py and make_encoder_fixtures.py expect of such copies is stored beside
-// the files: is_quantized() in scripts/models/make_logits_fixtures.py is the same rule.
+// The logits and rows of such copies lie beside the files: make_family_fixtures.py and
+// make_encoder_fixtures.py write them. is_quantized() in scripts/models/make_logits_fixtures.py
+// chooses the same matrices.
 #pragma once
 
 #include <filesystem>
