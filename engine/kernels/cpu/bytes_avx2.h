@@ -18,7 +18,9 @@ constexpr size_t kTokenTile = 4;
 constexpr size_t kPanelTile = 2;
 // On two cores of a Zen 3, the whole model's GB/s without and with it (medians of three, repeated):
 // Q4_0 22 and 27, Q4_K 21 and 28, Q3_K 16 and 20; two streams side by side 27, 26, 16.
+template <typename Tile>
 constexpr bool kPrefetchesForOneToken = true;
+constexpr size_t kPrefetchBytes = 4096;
 constexpr bool kSharesActivations = false;
 constexpr size_t kFloatTokens = 4;
 constexpr size_t kFloatPanels = 4;

@@ -18,9 +18,19 @@ namespace {
 constexpr size_t kTokenTile = 8;
 // The most panels that are walked side by side for a single token.
 constexpr size_t kPanelTile = 2;
-// Whether memory is asked for ahead of the only token of one stream, too. Zen 4's own prefetching
-// has enough time there: asked for twice, lines wait in a queue that is short.
-constexpr bool kPrefetchesForOneToken = false;
+// How far ahead of a kernel's loads memory is asked for, into the second cache: of lines on their
+// way into the first there may be few at once. On two cores of a Zen 4, GB/s without, 4, 6 and 8
+// KiB ahead: 2 tokens Q4_0 33.0, 29.7, 33.2, 31.2, Q4_K 32.6, 30.2, 33.1, 31.3; 4 tokens
+// Q4_0 32.4, 30.2, 32.3, 31.0, Q8_0 32.4, 28.3, 30.1, 29.9; 8 tokens Q6_K 19.8, 21.8, 23.1, 23.3,
+// Q8_0 24.1, 30.6, 32.6, 30.8. Reading alone reached 33 to 34.
+constexpr size_t kPrefetchBytes = 6144;
+// Whether it is asked for ahead of the only token of one stream, too. Zen 4's own prefetching
+// mostly has enough time there: asked for twice, lines wait in a queue that is short. Not where
+// four blocks share the lines of a step, which are met again and again: on the same cores, without
+// and 6 KiB ahead, Q6_K 28.9, 31.0, Q3_K 29.1, 33.0, Q2_K 24.4, 34.3; but Q4_K 32.5, 29.6,
+// Q5_K 35.0, 33.6.
+template <typename Tile>
+constexpr bool kPrefetchesForOneToken = Tile::kStepBlocks == 4;
 // Whether a group of activations, once read, may be multiplied with the weights of two panels: that
 // takes two integer accumulators for each token of a tile.
 constexpr bool kSharesActivations = true;

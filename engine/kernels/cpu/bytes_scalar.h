@@ -15,7 +15,9 @@ namespace {
 // See bytes_avx512.h.
 constexpr size_t kTokenTile = 1;
 constexpr size_t kPanelTile = 1;
+template <typename Tile>
 constexpr bool kPrefetchesForOneToken = false;
+constexpr size_t kPrefetchBytes = 4096;
 constexpr bool kSharesActivations = false;
 constexpr size_t kFloatTokens = 1;
 constexpr size_t kFloatPanels = 1;

@@ -42,14 +42,8 @@ constexpr size_t kStripBlocks = 16;
 constexpr size_t kChunkTokens = 128;
 static_assert(kChunkTokens % kTokenTile == 0);
 
-// How far ahead of a kernel's loads memory is asked for. 4 KiB measured best on Zen 4 (against 1, 2
-// and 8): with 8 tokens Q4_0 then streams at 9.3 instead of 6.2 GB/s, Q6_K at 9.3 instead of 4.2.
-// Into the second cache: of lines on their way into the first there may be few at once. With 8
-// tokens Q8_0 then streams at 19 instead of 12 GB/s, Q4_0 at 12 instead of 10, Q6_K at 10 instead
-// of 7.
-constexpr size_t kPrefetchBytes = 4096;
-// The same for two streams side by side, which only Intel's processors walk (see
-// preferred_panel_streams()), and into the first cache. On two cores of a Granite Rapids, GB/s
+// How far ahead memory is asked for of two streams side by side, which only Intel's processors walk
+// (see preferred_panel_streams()), and into the first cache. On two cores of a Granite Rapids, GB/s
 // without, 1, 2 and 4 KiB ahead: Q4_0 29.8, 31.9, 34.4, 31.5; Q4_K 28.0, 30.6, 33.8, 29.6; Q6_K
 // 18.8, 28.4, 29.6, 27.0; Q8_0, which has the least to unpack, 30.6, 33.5, 31.6, 29.7. Into the
 // second cache 1 to 2 GB/s less.
@@ -314,7 +308,7 @@ inline void multiply_panels(const MatmulArguments& arguments, const Q8Row& layou
                              if constexpr (kPanels > 1) {
                                prefetch_share<Tile, kFirstCache>(packed, kStreamPrefetchBytes<Tile>,
                                                                  place);
-                             } else if constexpr (kTokens > 1 || kPrefetchesForOneToken) {
+                             } else if constexpr (kTokens > 1 || kPrefetchesForOneToken<Tile>) {
                                prefetch_share<Tile, kSecondCache>(packed, kPrefetchBytes, place);
                              }
                              multiply_block<Tile>(block, rows, i * kTileBlocks + place, local);
