@@ -9,7 +9,7 @@
 #include "engine/graph/plan.h"
 #include "engine/interface/measurements.h"
 #include "engine/model/architecture.h"
-#include "engine/runtime/batch.h"
+#include "engine/pass/batch.h"
 
 namespace lockstep {
 

@@ -16,7 +16,7 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/plan.h"
-#include "engine/runtime/batch.h"
+#include "engine/pass/batch.h"
 #include "engine/runtime/executor.h"
 #include "engine/serving/throughput.h"
 

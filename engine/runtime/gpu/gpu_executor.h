@@ -13,7 +13,7 @@
 #include "engine/base/result.h"
 #include "engine/graph/planner.h"
 #include "engine/machine/node_memory.h"
-#include "engine/runtime/batch.h"
+#include "engine/pass/batch.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "engine/runtime/gpu/gpu_program.h"
 #include "engine/runtime/gpu/gpu_trials.h"

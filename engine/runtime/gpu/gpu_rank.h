@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "engine/runtime/gpu/gpu_executor.h"
-#include "engine/runtime/node/pass.h"
+#include "engine/pass/pass.h"
 #include "engine/runtime/rank.h"
 
 namespace lockstep {

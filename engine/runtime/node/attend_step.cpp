@@ -3,7 +3,7 @@
 #include <cstring>
 
 #include "engine/kernels/rotary.h"
-#include "engine/runtime/node/form_writer.h"
+#include "engine/pass/form_writer.h"
 #include "engine/runtime/node/steps.h"
 
 namespace lockstep {
@@ -26,7 +26,7 @@ void treat_head(const AttendStep& step, const Pass& pass, size_t token, const fl
 }
 
 void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, size_t head) {
-  const KvLayout& kv = pass.plan.kv;
+  const KvLayout& kv = pass.kv;
   const BatchToken& where = pass.batch.tokens[token];
   const KvLayer& layer = kv.layers[step.layer];
   const uint32_t page = pass.batch.pages(where.sequence, layer.group)[where.position / kPageTokens];
@@ -81,7 +81,7 @@ class Queries {
 // The arguments for query heads `heads` of the block.
 AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const QueryBlock& block,
                                 size_t kv_head, Range heads, const float* queries) {
-  const KvLayout& kv = pass.plan.kv;
+  const KvLayout& kv = pass.kv;
   const BatchToken& where = pass.batch.tokens[block.token];
   const KvLayer& layer = kv.layers[step.layer];
   const std::byte* keys = pass.at(kv.keys(step.layer, kv_head));

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/runtime/node/form_writer.h"
+#include "engine/pass/form_writer.h"
 #include "engine/runtime/node/product_rows.h"
 #include "engine/runtime/node/steps.h"
 

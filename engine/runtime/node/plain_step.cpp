@@ -5,8 +5,8 @@
 
 #include "engine/base/checked_math.h"
 #include "engine/kernels/rotary.h"
-#include "engine/runtime/node/form_writer.h"
-#include "engine/runtime/node/step_rows.h"
+#include "engine/pass/form_writer.h"
+#include "engine/pass/step_rows.h"
 #include "engine/runtime/node/steps.h"
 
 namespace lockstep {

@@ -7,7 +7,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/base/range.h"
 #include "engine/graph/plan.h"
-#include "engine/runtime/node/pass.h"
+#include "engine/pass/pass.h"
 
 namespace lockstep {
 

@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "engine/runtime/node/form_writer.h"
+#include "engine/pass/form_writer.h"
 #include "engine/runtime/node/product_rows.h"
 #include "engine/runtime/node/steps.h"
 

@@ -4,8 +4,8 @@
 
 #include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
-#include "engine/runtime/node/form_writer.h"
-#include "engine/runtime/node/step_rows.h"
+#include "engine/pass/form_writer.h"
+#include "engine/pass/step_rows.h"
 #include "engine/runtime/node/steps.h"
 
 namespace lockstep {
@@ -17,7 +17,7 @@ Range share(size_t total, const Pass& pass) {
 }
 
 void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
-  const KvLayout& kv = pass.plan.kv;
+  const KvLayout& kv = pass.kv;
   if (kv.part_bytes == 0) return;  // a rank without heads of keys has no pages
   const std::vector<uint32_t>& cleared = pass.batch.cleared_pages;
   const Range mine = share(kv.part_count * cleared.size(), pass);

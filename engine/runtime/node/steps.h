@@ -4,7 +4,7 @@
 #pragma once
 
 #include "engine/graph/plan.h"
-#include "engine/runtime/node/pass.h"
+#include "engine/pass/pass.h"
 
 namespace lockstep {
 

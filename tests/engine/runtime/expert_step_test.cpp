@@ -47,10 +47,10 @@ class Routed {
     Batch batch;
     batch.tokens.resize(tokens_);
     batch.generated_tokens = generated;
-    Plan plan;
-    plan.areas = NodeAreas{.partials = {},
-                           .generated_end = own(generated_end_.data()),
-                           .row_weights = own(row_weights_.data())};
+    const KvLayout kv;
+    const DeviceAreas areas = NodeAreas{.partials = {},
+                                        .generated_end = own(generated_end_.data()),
+                                        .row_weights = own(row_weights_.data())};
     const ArenaAddresses addresses;
     const Peers peers;
     const PassLayout layout(tokens_, 0);
@@ -59,7 +59,8 @@ class Routed {
     std::vector<std::jthread> threads;
     for (size_t worker = 0; worker < workers; ++worker) {
       threads.emplace_back([&, worker] {
-        run_route(step, {.plan = plan,
+        run_route(step, {.kv = kv,
+                         .device_areas = areas,
                          .addresses = addresses,
                          .peers = peers,
                          .kernels = *all_kernel_tables().front(),

@@ -5,8 +5,8 @@
 #include <cstddef>
 
 #include "engine/base/range.h"
-#include "engine/graph/plan.h"
-#include "engine/runtime/node/pass.h"
+#include "engine/graph/step_buffers.h"
+#include "engine/pass/pass.h"
 
 namespace lockstep {
 

@@ -5,9 +5,9 @@
 #include <cstddef>
 
 #include "engine/base/range.h"
-#include "engine/graph/plan.h"
-#include "engine/runtime/node/pass.h"
-#include "engine/runtime/worker_counters.h"
+#include "engine/graph/step_buffers.h"
+#include "engine/pass/pass.h"
+#include "engine/pass/worker_counters.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/node/form_writer.h"
+#include "engine/pass/form_writer.h"
 
 #include <algorithm>
 #include <cmath>

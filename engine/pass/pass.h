@@ -4,16 +4,20 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 
 #include "engine/collectives/shared_memory.h"
-#include "engine/graph/plan.h"
+#include "engine/graph/arenas.h"
+#include "engine/graph/device_areas.h"
+#include "engine/graph/kv_layout.h"
+#include "engine/graph/step_buffers.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/kernels/packed_matrix.h"
 #include "engine/machine/barrier.h"
 #include "engine/machine/signal_line.h"
-#include "engine/runtime/batch.h"
-#include "engine/runtime/pass_layout.h"
-#include "engine/runtime/worker_counters.h"
+#include "engine/pass/batch.h"
+#include "engine/pass/pass_layout.h"
+#include "engine/pass/worker_counters.h"
 
 namespace lockstep {
 
@@ -26,7 +30,8 @@ struct alignas(kLineBytes) TaskCounter {
 };
 
 struct Pass {
-  const Plan& plan;
+  const KvLayout& kv;  // the rank's
+  const DeviceAreas& device_areas;
   const ArenaAddresses& addresses;  // of the plan's offsets
   const Peers& peers;
   const KernelTable& kernels;
@@ -45,8 +50,8 @@ struct Pass {
   PackedMatrix matrix_at(const PlannedMatrix& matrix) const {
     return {matrix.format, matrix.rows, matrix.columns, at(matrix.data)};
   }
-  // The areas of a plan for processors.
-  const NodeAreas& areas() const { return std::get<NodeAreas>(plan.areas); }
+  // Those of processors.
+  const NodeAreas& areas() const { return std::get<NodeAreas>(device_areas); }
 };
 
 // The number of rows that a step runs over; the first `generated` are of generated tokens.

@@ -1,11 +1,12 @@
-#include "engine/runtime/pass_layout.h"
+#include "engine/pass/pass_layout.h"
 
 #include <algorithm>
 #include <functional>
 #include <utility>
 
 #include "engine/base/checked_math.h"
-#include "engine/graph/plan.h"
+#include "engine/graph/device_areas.h"
+#include "engine/kernels/attention.h"
 
 namespace lockstep {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/attention_window.h"
-#include "engine/runtime/batch.h"
+#include "engine/pass/batch.h"
 
 namespace lockstep {
 

@@ -1,4 +1,4 @@
-#include "engine/runtime/pass_layout.h"
+#include "engine/pass/pass_layout.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/graph/plan.h"
+#include "engine/graph/device_areas.h"
+#include "engine/kernels/attention.h"
 
 namespace lockstep {
 namespace {
