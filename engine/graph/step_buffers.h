@@ -1,5 +1,5 @@
-// What steps read and write: a rank's matrices, and activations in the forms in which they are
-// consumed, all named by arena and offset (arenas.h). Steps are made of these.
+// The operands and results of steps: a rank's matrices, and activations in the forms in which they
+// are consumed, all named by arena and offset (arenas.h). Steps are made of these.
 #pragma once
 
 #include <array>

@@ -141,6 +141,21 @@ float norm_factor(const float* chunk_sums, size_t columns, float epsilon) {
   return 1.0F / std::sqrt(mean + epsilon);
 }
 
+Moments moments_of(const float* sums, const float* squares, size_t columns, float epsilon) {
+  const size_t chunks = divide_up(columns, kChunkColumns);
+  float sum = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) sum += sums[chunk];
+  const float mean = sum / static_cast<float>(columns);
+  float apart = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk) {
+    const size_t begin = chunk * kChunkColumns;
+    const auto size = static_cast<float>(std::min(columns, begin + kChunkColumns) - begin);
+    const float distance = sums[chunk] / size - mean;
+    apart += squares[chunk] + size * (distance * distance);
+  }
+  return {mean, 1.0F / std::sqrt(apart / static_cast<float>(columns) + epsilon)};
+}
+
 void norm_factors(const Pass& pass, const NormFactor& norm, Range rows, float* factors) {
   const float* const sums = pass.at(norm.chunks.sums);
   for (size_t row = rows.begin; row < rows.end; ++row) {

@@ -52,6 +52,16 @@ void write_logit_norm(const Pass& pass, const float* residual, const NormOutput&
 // The factor of a normed row of `columns`, from the sums of its chunks' squares.
 float norm_factor(const float* chunk_sums, size_t columns, float epsilon);
 
+// A row's mean, and the factor of its elements' distances from it.
+struct Moments {
+  float mean = 0;
+  float factor = 0;
+};
+// Those of a row of `columns`, of the sums of its chunks and of their squares: chunk after chunk,
+// the sums, and then the squares of the distances, each chunk's own and those of its mean (Chan,
+// Golub, LeVeque, 1979).
+Moments moments_of(const float* sums, const float* squares, size_t columns, float epsilon);
+
 // The factors of a normed input's rows [rows): `factors` gets one per row.
 void norm_factors(const Pass& pass, const NormFactor& norm, Range rows, float* factors);
 

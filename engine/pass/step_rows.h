@@ -38,6 +38,11 @@ class StepRows {
   const Pass& pass_;
 };
 
+// This worker's contiguous, even share of `total` units.
+inline Range share(size_t total, const Pass& pass) {
+  return share(Range{0, total}, pass.worker, pass.worker_count);
+}
+
 // Calls work(row, columns) for this worker's share of rows x columns, cut at multiples of a chunk,
 // so that a single row is shared as well.
 template <typename Work>

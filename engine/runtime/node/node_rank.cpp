@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/operations/steps.h"
 #include "engine/pass/form_writer.h"
-#include "engine/runtime/node/steps.h"
 #include "engine/pass/worker_counters.h"
 
 namespace lockstep {
