@@ -11,8 +11,8 @@ from cpp_functions import functions
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # Bottom up. A folder includes only from itself and from those before it.
-LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "graph", "model", "text", "sampling",
-          "runtime", "scheduler", "interface", "placement", "serving", "measure"]
+LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "sampling", "graph", "pass",
+          "operations", "planner", "model", "text", "runtime", "scheduler", "interface", "placement", "serving", "measure"]
 # The same of server/, whose own files come last; generated headers count as files of their folder.
 SERVER_LAYERS = ["http", "options", "access", "metrics", "api/common", "api/openai",
                  "api/anthropic", "api/native", "api", "ui", "daemon", "commands", "."]
@@ -55,10 +55,29 @@ def test_engine_includes_go_down_the_stack():
     assert not wrong, wrong
 
 
+# Branches of switches over a graph's operations; what an operation is stands in its folder and in
+# its row of the table. These numbers may only shrink.
+BRANCHES_BY_OPERATION = {
+    "engine/graph/graph.cpp": 3,  # the rows of what an operation gives
+    "engine/planner/product_roles.cpp": 4,  # a product's role by what ends its way
+}
+
+
+def test_operations_are_told_apart_in_their_folders():
+    branches = {}
+    for path in sources("engine"):
+        count = path.read_text().count("case Operation::")
+        if count and path.parent.parent != ROOT / "engine/operations":
+            branches[str(path.relative_to(ROOT))] = count
+    wrong = {name: count for name, count in branches.items()
+             if count > BRANCHES_BY_OPERATION.get(name, 0)}
+    assert not wrong, wrong
+
+
 def test_what_runs_passes_knows_tokens_by_number_alone():
     wrong = [
         f"{path.relative_to(ROOT)} includes {include}"
-        for folder in ("engine/sampling", "engine/runtime")
+        for folder in ("engine/sampling", "engine/pass", "engine/runtime")
         for path in sources(folder)
         for include in includes(path)
         if include.startswith("engine/text/")

@@ -11,7 +11,7 @@
 
 #include "engine/base/range.h"
 #include "engine/graph/arenas.h"
-#include "engine/graph/plan.h"
+#include "engine/graph/step_buffers.h"
 #include "engine/kernels/activation.h"
 
 namespace lockstep {

@@ -12,6 +12,10 @@
 
 namespace lockstep {
 
+// Only a pass's first so many tokens have their keys cut into chunks: of more, each worker has
+// enough.
+inline constexpr size_t kSplitTokens = 64;
+
 // Partial results of chunks of long sequences on processors.
 struct NodePartials {
   ArenaOffset<float> rows = {};  // one per block of queries and KV head

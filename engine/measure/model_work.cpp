@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "engine/graph/operations.h"
+#include "engine/operations/operation_table.h"
 
 namespace lockstep {
 
@@ -20,7 +20,7 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
           static_cast<double>(weight.rows * packed_row_bytes(weight.format, weight.columns));
       matrices.elements += static_cast<double>(weight.rows * weight.columns);
     };
-    const Cost cost = traits(node.operation).cost;
+    const Cost cost = row_of(node.operation).cost;
     if (cost == Cost::kMatrix) add(node.weight, selected[node.output] ? output_ : layers_);
     for (const WeightId expert : node.experts) add(expert, experts_);
     if (node.operation == Operation::kRoute) {

@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "engine/base/attention_window.h"
-#include "engine/graph/plan.h"
 #include "engine/interface/measurements.h"
 #include "engine/model/architecture.h"
-#include "engine/runtime/batch.h"
+#include "engine/operations/plan.h"
+#include "engine/pass/batch.h"
 
 namespace lockstep {
 

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/graph/plan.h"
-#include "engine/runtime/batch.h"
+#include "engine/operations/plan.h"
+#include "engine/pass/batch.h"
 #include "engine/runtime/executor.h"
 #include "engine/serving/throughput.h"
 

@@ -7,8 +7,8 @@
 #include <span>
 #include <vector>
 
-#include "engine/graph/plan.h"
 #include "engine/model/gguf_file.h"
+#include "engine/operations/plan.h"
 
 namespace lockstep {
 

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "engine/base/result.h"
-#include "engine/graph/plan.h"
 #include "engine/machine/disk_calls.h"
 #include "engine/machine/workers.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/weight_sink.h"
+#include "engine/operations/plan.h"
 
 namespace lockstep {
 

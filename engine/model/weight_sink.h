@@ -7,9 +7,9 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/graph.h"
-#include "engine/graph/plan.h"
 #include "engine/machine/gpu_device.h"
 #include "engine/model/load_extents.h"
+#include "engine/operations/plan.h"
 
 namespace lockstep {
 

@@ -10,15 +10,15 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/graph.h"
-#include "engine/graph/plan_target.h"
-#include "engine/graph/split.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/topology.h"
 #include "engine/model/architecture.h"
+#include "engine/operations/plan_target.h"
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
 #include "engine/placement/settings.h"
+#include "engine/planner/split_graph.h"
 
 namespace lockstep {
 

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "engine/base/log.h"
-#include "engine/graph/fusion/rules.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/gpu_experts.h"
 #include "engine/kernels/gpu_heads.h"
 #include "engine/kernels/gpu_tile.h"
 #include "engine/machine/device_choice.h"
+#include "engine/planner/gpu_gap.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 
 namespace lockstep {

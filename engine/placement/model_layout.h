@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/graph/planner.h"
 #include "engine/graph/split.h"
 #include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
@@ -16,6 +15,7 @@
 #include "engine/placement/device_rules.h"
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/rank_device.h"
+#include "engine/planner/planner.h"
 
 namespace lockstep {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/graph/operations.h"
+#include "engine/operations/operation_table.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/placer.h"
 
@@ -149,7 +149,7 @@ std::vector<std::vector<WeightSlice>> place_all_weights(const Model& model,
 std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout) {
   std::set<WeightId> read;
   for (const GraphNode& node : model.graph.nodes()) {
-    if (traits(node.operation).cost == Cost::kMatrix) read.insert(node.weight);
+    if (row_of(node.operation).cost == Cost::kMatrix) read.insert(node.weight);
   }
   std::vector<ReadBytes> bytes;
   for (const auto& slices : place_all_weights(model, layout)) {

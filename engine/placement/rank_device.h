@@ -9,13 +9,13 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/graph/plan.h"
-#include "engine/graph/planner.h"
 #include "engine/graph/split.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
+#include "engine/operations/plan.h"
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
+#include "engine/planner/planner.h"
 
 namespace lockstep {
 

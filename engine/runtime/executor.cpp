@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
-#include "engine/runtime/node/form_writer.h"
+#include "engine/pass/form_writer.h"
 
 namespace lockstep {
 

@@ -8,8 +8,8 @@
 
 #include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
-#include "engine/runtime/batch.h"
-#include "engine/runtime/pass_layout.h"
+#include "engine/pass/batch.h"
+#include "engine/pass/pass_layout.h"
 #include "engine/runtime/ranks.h"
 #include "engine/sampling/logit_row.h"
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
-#include "engine/runtime/node/pass.h"
+#include "engine/pass/pass.h"
 
 namespace lockstep {
 
@@ -100,7 +100,8 @@ ArenaAddresses Rank::host_arenas() const {
 }
 
 Pass Rank::make_pass(const PassInput& input, size_t worker) {
-  return {.plan = plan_,
+  return {.kv = plan_.kv,
+          .device_areas = plan_.areas,
           .addresses = addresses_,
           .peers = peers_,
           .kernels = *input.kernels,

@@ -15,15 +15,15 @@
 
 #include "engine/base/result.h"
 #include "engine/collectives/shared_memory.h"
-#include "engine/graph/planner.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/machine/node_memory.h"
 #include "engine/machine/rank_places.h"
 #include "engine/machine/workers.h"
 #include "engine/model/weight_sink.h"
-#include "engine/runtime/batch.h"
-#include "engine/runtime/pass_layout.h"
-#include "engine/runtime/worker_counters.h"
+#include "engine/pass/batch.h"
+#include "engine/pass/pass_layout.h"
+#include "engine/pass/worker_counters.h"
+#include "engine/planner/planner.h"
 #include "engine/sampling/logit_row.h"
 
 namespace lockstep {

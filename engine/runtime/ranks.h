@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/graph/planner.h"
 #include "engine/machine/barrier.h"
+#include "engine/planner/planner.h"
 #include "engine/runtime/gpu/gpu_group.h"
 #include "engine/runtime/rank.h"
 

@@ -5,8 +5,8 @@
 
 #include "engine/interface/statistics.h"
 #include "engine/machine/topology.h"
+#include "engine/pass/worker_counters.h"
 #include "engine/runtime/ranks.h"
-#include "engine/runtime/worker_counters.h"
 
 namespace lockstep {
 

@@ -59,10 +59,6 @@ Result<FusionSet> parse_fusions(std::span<const std::string> names);
 // The steps' groups, in order. `without`: the rules that are switched off.
 std::vector<Group> make_groups(const Graph& graph, const Split& split, const FusionSet& without);
 
-// The name of the first operation whose step GPUs have no kernel for; none: they compute the graph,
-// one alone or several that sum their parts. `without`: the rules that are switched off.
-std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet& without);
-
 // The rules, each in the file of its name.
 void fuse_gate(Groups& groups, size_t node);
 void fuse_activation(Groups& groups, size_t node);

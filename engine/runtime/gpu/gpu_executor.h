@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/graph/planner.h"
 #include "engine/machine/node_memory.h"
-#include "engine/runtime/batch.h"
+#include "engine/pass/batch.h"
+#include "engine/planner/planner.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "engine/runtime/gpu/gpu_program.h"
 #include "engine/runtime/gpu/gpu_trials.h"

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/graph/plan.h"
+#include "engine/operations/plan.h"
 
 namespace lockstep {
 

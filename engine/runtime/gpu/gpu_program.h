@@ -14,8 +14,8 @@
 
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/shared_memory.h"
-#include "engine/graph/plan.h"
-#include "engine/runtime/batch.h"
+#include "engine/operations/plan.h"
+#include "engine/pass/batch.h"
 #include "engine/runtime/gpu/gpu_pass_shape.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 

@@ -225,13 +225,11 @@ class GpuProgram::Builder {
     last_sum_ = &step;
   }
 
-  // Placement gives GPUs no graph with such steps (find_gpu_gap()).
-  void add(const ElementwiseStep&) { CHECK(false, "GPUs compute no elementwise step"); }
-  void add(const HeadsStep&) { CHECK(false, "GPUs treat heads in attention alone"); }
-  void add(const CopyHeadsStep&) { CHECK(false, "GPUs copy no heads"); }
-  void add(const NormSumsStep&) { CHECK(false, "GPUs compute norms as factors alone"); }
-  void add(const NormScaleStep&) { CHECK(false, "GPUs compute norms as factors alone"); }
-  void add(const ExpertProductStep&) { CHECK(false, "GPUs compute experts' gates whole"); }
+  // Any other step: placement gives GPUs no graph with one (find_gpu_gap()).
+  template <typename Work>
+  void add(const Work&) {
+    CHECK(false, "GPUs have no kernel for this step");
+  }
 
   // After the last step, which computes the logits.
   void add_search(GpuCandidateRow* candidates) {

@@ -4,8 +4,8 @@
 
 #include "engine/base/check.h"
 #include "engine/model/gpu_weight_sink.h"
-#include "engine/runtime/node/steps.h"
-#include "engine/runtime/worker_counters.h"
+#include "engine/operations/steps.h"
+#include "engine/pass/worker_counters.h"
 
 namespace lockstep {
 namespace {

@@ -6,8 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "engine/pass/pass.h"
 #include "engine/runtime/gpu/gpu_executor.h"
-#include "engine/runtime/node/pass.h"
 #include "engine/runtime/rank.h"
 
 namespace lockstep {

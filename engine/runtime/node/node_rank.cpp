@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/runtime/node/form_writer.h"
-#include "engine/runtime/node/steps.h"
-#include "engine/runtime/worker_counters.h"
+#include "engine/operations/steps.h"
+#include "engine/pass/form_writer.h"
+#include "engine/pass/worker_counters.h"
 
 namespace lockstep {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/runtime/node/pass.h"
+#include "engine/pass/pass.h"
 #include "engine/runtime/rank.h"
 
 namespace lockstep {

@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "engine/graph/graph.h"
-#include "engine/graph/plan.h"
 #include "engine/machine/workers.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/load_extents.h"
 #include "engine/model/weight_loader.h"
+#include "engine/operations/plan.h"
 
 namespace lockstep::test {
 

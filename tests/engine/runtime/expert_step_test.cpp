@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "engine/kernels/kernel_choice.h"
-#include "engine/runtime/node/steps.h"
+#include "engine/operations/route/route_step.h"
+#include "engine/pass/pass.h"
 #include "tests/engine/runtime/reference_choice.h"
 
 namespace lockstep {
@@ -47,28 +48,32 @@ class Routed {
     Batch batch;
     batch.tokens.resize(tokens_);
     batch.generated_tokens = generated;
-    Plan plan;
-    plan.areas = NodeAreas{.partials = {},
-                           .generated_end = own(generated_end_.data()),
-                           .row_weights = own(row_weights_.data())};
+    const KvLayout kv;
+    const DeviceAreas areas = NodeAreas{.partials = {},
+                                        .generated_end = own(generated_end_.data()),
+                                        .row_weights = own(row_weights_.data())};
     const ArenaAddresses addresses;
     const Peers peers;
     const PassLayout layout(tokens_, 0);
     Barrier barrier(workers, 0);
     std::vector<WorkerCounters> counters(workers);
+    TaskCounter tasks;
     std::vector<std::jthread> threads;
     for (size_t worker = 0; worker < workers; ++worker) {
       threads.emplace_back([&, worker] {
-        run_route(step, {.plan = plan,
-                         .addresses = addresses,
-                         .peers = peers,
-                         .kernels = *all_kernel_tables().front(),
-                         .batch = batch,
-                         .layout = layout,
-                         .barrier = barrier,
-                         .counters = counters[worker],
-                         .worker = worker,
-                         .worker_count = workers});
+        run(step,
+            {.kv = kv,
+             .device_areas = areas,
+             .addresses = addresses,
+             .peers = peers,
+             .kernels = *all_kernel_tables().front(),
+             .batch = batch,
+             .layout = layout,
+             .barrier = barrier,
+             .counters = counters[worker],
+             .worker = worker,
+             .worker_count = workers},
+            tasks);
       });
     }
   }

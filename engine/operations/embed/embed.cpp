@@ -1,0 +1,41 @@
+// Every rank looks up the tokens whose rows it holds, and pushes them to the others.
+#include <optional>
+#include <string_view>
+
+#include "engine/operations/operation_table.h"
+#include "engine/operations/rank_planner.h"
+
+namespace lockstep {
+namespace {
+
+// Tokens of other ranks' rows come from these: the value is whole on every rank behind the barrier.
+void plan_embedding(RankPlanner& planner, const Group& group) {
+  const GraphNode& node = planner.graph().nodes()[group.lead];
+  const Stretch rows = planner.values().place_plain(node.output, Arena::kExchange,
+                                                    {0, planner.graph().columns(node.output)});
+  planner.emit(EmbedStep{.index = node.index,
+                         .table = planner.matrix(node.weight),
+                         .row_begin = planner.plan().weights[node.weight].row_begin,
+                         .output = rows.at<float>(),
+                         .output_stride = rows.floats(),
+                         .gather = true},
+               Meet::kAllRanks);
+  planner.emit_forms(node.output);
+}
+
+std::optional<std::string_view> embedding_gap(const GroupParts&, const GraphNode& node) {
+  if (node.index == EmbedIndex::kToken) return std::nullopt;
+  return "embedding of positions and segments";
+}
+
+}  // namespace
+
+const OperationRow kEmbedRow = {.operation = Operation::kEmbed,
+                                .name = "embedding",
+                                .split = SplitRule::kVocabulary,
+                                .cost = Cost::kTableRows,
+                                .plan = plan_embedding,
+                                .has_gpu_step = true,
+                                .gpu_gap = embedding_gap};
+
+}  // namespace lockstep

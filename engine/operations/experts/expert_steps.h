@@ -1,0 +1,111 @@
+// The steps of a mixture's experts: their products, their gates and the sums of what they give.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/graph/step_buffers.h"
+#include "engine/kernels/activation_function.h"
+#include "engine/kernels/profile.h"
+#include "engine/operations/matmul/matmul_step.h"
+
+namespace lockstep {
+
+// The same product of every expert with its rows.
+struct ExpertPart {
+  std::vector<PlannedMatrix> matrices;                // by expert, all of one format and size
+  std::vector<ArenaOffset<const float>> biases = {};  // by expert; none: there are none here
+  ProductForms forms;
+  ArenaOffset<float> output = {};
+  size_t output_stride = 0;
+
+  friend bool operator==(const ExpertPart&, const ExpertPart&) = default;
+};
+
+// The most rows of an expert that are multiplied at once, and the columns of a sum they go into.
+inline constexpr size_t kExpertRows = 256;
+inline constexpr size_t kExpertSumColumns = 256;
+
+// Rows of processors' workers, [worker][kExpertRows]. An expert's tokens need not follow one
+// another in the batch: a worker brings them together here.
+struct GatheredRows {
+  Forms rows;
+  size_t workers = 0;
+
+  friend bool operator==(const GatheredRows&, const GatheredRows&) = default;
+};
+
+// The product of every expert with its rows.
+struct ExpertProductStep {
+  Forms input;  // [token]
+  NormFactor norm;
+  Routing routing;
+  std::optional<GatheredRows> gathered = {};
+  ExpertPart part;  // its output is by row
+
+  friend bool operator==(const ExpertProductStep&, const ExpertProductStep&) = default;
+};
+
+// gate and up of the tokens' rows, and per row activation(gate's) * up's.
+struct ExpertGateStep {
+  Forms input;  // [token]
+  NormFactor norm;
+  Routing routing;
+  std::optional<GatheredRows> gathered = {};  // none on a GPU, which gathers while it reads
+  ExpertPart gate;
+  ExpertPart up;
+  Activation activation = {};
+  FormsOutput output = {};  // [row]
+
+  // True where a GPU computes both at once, with what follows.
+  bool is_one_shape() const { return gate.matrices.front().format == up.matrices.front().format; }
+
+  friend bool operator==(const ExpertGateStep&, const ExpertGateStep&) = default;
+};
+
+// Products on their way to their tokens, on processors: [worker][kExpertRows][kExpertSumColumns].
+struct WorkerProducts {
+  ArenaOffset<float> rows = {};
+  size_t stride = 0;  // floats
+  size_t workers = 0;
+
+  friend bool operator==(const WorkerProducts&, const WorkerProducts&) = default;
+};
+
+// Products on their way to their tokens, on a GPU: [row][column].
+struct RowProducts {
+  ArenaOffset<float> rows = {};
+  size_t stride = 0;  // floats
+
+  friend bool operator==(const RowProducts&, const RowProducts&) = default;
+};
+
+// Per token the sum of its experts' results, each multiplied with its weight, in the order of the
+// experts: added to a residual, or by itself.
+struct ExpertSumStep {
+  Forms input;  // [row]
+  Routing routing;
+  ExpertPart down;          // its output is by token
+  bool accumulate = false;  // to what the output holds
+  // None: the rank has no experts.
+  std::variant<std::monostate, WorkerProducts, RowProducts> products = {};
+  ResidualFinish finish = {};
+
+  friend bool operator==(const ExpertSumStep&, const ExpertSumStep&) = default;
+};
+
+std::string text_of(const ExpertProductStep& step);
+std::string text_of(const ExpertGateStep& step);
+std::string text_of(const ExpertSumStep& step);
+
+// Products of few tokens are shared statically by weight, those of more by tasks; neither changes
+// the bits: every row is computed by itself, and the rows of a token are added in the order of the
+// experts.
+void run(const ExpertProductStep& step, const Pass& pass, TaskCounter& tasks);
+void run(const ExpertGateStep& step, const Pass& pass, TaskCounter& tasks);
+void run(const ExpertSumStep& step, const Pass& pass, TaskCounter& tasks);
+
+}  // namespace lockstep

@@ -1,0 +1,45 @@
+#include "engine/operations/operation_table.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "engine/kernels/gpu_product.h"
+
+namespace lockstep {
+namespace {
+
+constexpr const OperationRow* kTable[] = {
+    &kEmbedRow,        &kRmsNormRow,    &kLayerNormRow, &kHeadNormRow,    &kMatmulRow,
+    &kHeadMatmulRow,   &kRotaryRow,     &kAttentionRow, &kActivationRow,  &kGateRow,
+    &kAddRow,          &kScaleRow,      &kSoftCapRow,   &kClampRow,       &kScaleRowsRow,
+    &kSelectRowsRow,   &kSliceHeadsRow, &kJoinHeadsRow, &kTemperatureRow, &kRouteRow,
+    &kExpertMatmulRow, &kExpertSumRow,
+};
+static_assert(std::size(kTable) == kOperationCount);
+
+}  // namespace
+
+std::span<const OperationRow* const> operation_table() {
+  return kTable;
+}
+
+std::optional<std::string_view> scale_gap(const GroupParts& parts, const GraphNode& node) {
+  const auto is_scaled = [&](WeightId id) { return parts.graph.weights()[id].scale != 1; };
+  const bool has_scale = (node.weight != kNone && is_scaled(node.weight)) ||
+                         std::ranges::any_of(node.experts, is_scaled);
+  if (!has_scale) return std::nullopt;
+  return "product with a matrix's scale";
+}
+
+std::optional<std::string_view> sum_gap(const GroupParts& parts, const GraphNode& node) {
+  const bool is_partial = parts.split.values[node.output].kind == SplitKind::kPartial;
+  if (is_partial && !node_of(parts.graph, parts.group, Operation::kAdd)) {
+    return "sum of GPUs' partial results that is no residual";
+  }
+  if (nodes_of(parts.graph, parts.group, Operation::kRmsNorm).size() > kGpuProductNorms) {
+    return "step of so many norms";
+  }
+  return std::nullopt;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,87 @@
+// One rank's plan in the making: what the planning of operations asks for, and where it puts their
+// steps. make_plan() begins and ends a plan; in between the operations' rows plan a group each.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "engine/base/range.h"
+#include "engine/graph/graph.h"
+#include "engine/graph/split.h"
+#include "engine/graph/step_buffers.h"
+#include "engine/operations/plan.h"
+#include "engine/operations/plan_target.h"
+#include "engine/operations/steps.h"
+#include "engine/operations/value_buffers.h"
+
+namespace lockstep {
+
+class RankPlanner {
+ public:
+  // All must outlive this.
+  RankPlanner(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options)
+      : graph_(graph),
+        split_(split),
+        rank_(rank),
+        options_(options),
+        values_(graph, split, options) {}
+  RankPlanner(const RankPlanner&) = delete;
+  RankPlanner& operator=(const RankPlanner&) = delete;
+
+  const Graph& graph() const { return graph_; }
+  const Split& split() const { return split_; }
+  size_t rank() const { return rank_; }
+  const PlanOptions& options() const { return options_; }
+  const PlanTarget& target() const { return *options_.target; }
+  Plan& plan() { return plan_; }
+  ValueBuffers& values() { return values_; }
+  // Areas of the step at hand alone.
+  StepAreas& step_areas() { return step_areas_; }
+
+  // This rank's part of a weight; of a vector nothing where it has none.
+  PlannedMatrix matrix(WeightId weight) const;
+  ArenaOffset<const float> vector(WeightId weight) const;
+  // Columns of the value that this rank computes.
+  Range own_columns(ValueId value) const;
+  // These columns of a value, wherever this rank has them in f32.
+  PlainRows operand(ValueId value, Range columns);
+
+  // Before the steps: what one layer after the other uses.
+  void place_routing();
+  void place_rotary_tables();
+  // By number in the graph.
+  const RotaryTable& rotary_table(size_t number) const { return rotary_tables_[number]; }
+  Routing routing_of(ValueId routing) const;
+  // That of a value which has rows of experts; none of another.
+  Routing routing_behind(ValueId value) const;
+
+  // In f32 where anything but products reads it, and in the forms in which products do.
+  PlainOutput place_output(ValueId value);
+  // The arena of a value's own columns in f32.
+  Arena plain_arena(ValueId value) const;
+  // Every rank writes its part of the logits where they are wanted: to rank 0. Returns its place.
+  ArenaOffset<float> place_logits();
+
+  void emit(StepWork work, Meet meet = Meet::kRank);
+  // The barrier behind a step that writes `output`, of this value.
+  Meet meet_behind(ValueId value, const PlainOutput& output) const;
+  // Behind a step that has left a value's own columns in f32: what else is read of it.
+  void emit_forms(ValueId value);
+  // The same of a value whose forms are written: whole rows in f32.
+  void emit_whole(ValueId value);
+
+ private:
+  void emit_form_step(ValueId value, const FormsOutput& output);
+
+  const Graph& graph_;
+  const Split& split_;
+  const size_t rank_;
+  const PlanOptions& options_;
+  ValueBuffers values_;
+  StepAreas step_areas_{values_.activations()};
+  std::vector<RotaryTable> rotary_tables_;  // by number in the graph
+  Routing routing_;
+  Plan plan_;
+};
+
+}  // namespace lockstep

@@ -1,0 +1,42 @@
+// Every rank that has experts finds out by itself which ones a token goes to.
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "engine/operations/operation_table.h"
+#include "engine/operations/rank_planner.h"
+
+namespace lockstep {
+namespace {
+
+// A rank without scores has no experts, and leaves the routing's area as it is.
+void plan_route(RankPlanner& planner, const Group& group) {
+  const GraphNode& node = planner.graph().nodes()[group.lead];
+  const ValueId scores = node.inputs[0];
+  const Stretch rows = *planner.values().of(scores).plain;
+  RouteStep step{
+      .scores = planner.own_columns(scores).empty() ? ArenaOffset<float>() : rows.at<float>(),
+      .score_stride = rows.floats(),
+      .routing = planner.routing_of(node.output),
+      .gating = node.gating,
+      .bias = planner.vector(node.bias)};
+  planner.values().consume(scores);
+  planner.emit(std::move(step));
+}
+
+// GPUs weigh by one function alone, and choose by the scores as they are.
+std::optional<std::string_view> route_gap(const GroupParts&, const GraphNode& node) {
+  if (node.gating == Gating() && node.bias == kNone) return std::nullopt;
+  return "routing by anything but the softmax of the chosen scores";
+}
+
+}  // namespace
+
+const OperationRow kRouteRow = {.operation = Operation::kRoute,
+                                .name = "routing",
+                                .split = SplitRule::kMirrored,
+                                .plan = plan_route,
+                                .has_gpu_step = true,
+                                .gpu_gap = route_gap};
+
+}  // namespace lockstep

@@ -1,0 +1,70 @@
+#include "engine/operations/transfer/transfer_steps.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstring>
+
+#include "engine/base/range.h"
+#include "engine/collectives/shared_memory.h"
+#include "engine/operations/step_text.h"
+#include "engine/pass/form_writer.h"
+#include "engine/pass/pass.h"
+#include "engine/pass/step_rows.h"
+
+namespace lockstep {
+
+std::string text_of(const ClearPagesStep&) {
+  return "clear pages";
+}
+
+std::string text_of(const FormStep& step) {
+  return fmt::format("form {}{} columns {} {}",
+                     step.rows == Rows::kTokens ? "" : text_of(step.rows, step.routing),
+                     text_of(step.input, step.input_stride), step.columns, text_of(step.output));
+}
+
+std::string text_of(const AllReduceStep& step) {
+  return fmt::format(
+      "reduce {} columns {} of ranks {} from {} to {} bf16 {} {}", name_in(kRowNames, step.rows),
+      step.columns, fmt::join(step.contributors, ","), text_of(step.partial, step.partial_stride),
+      text_of(step.output, step.output_stride), text_of(step.bf16_partial), text_of(step.bf16_sum));
+}
+
+void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
+  const KvLayout& kv = pass.kv;
+  if (kv.part_bytes == 0) return;  // a rank without heads of keys has no pages
+  const std::vector<uint32_t>& cleared = pass.batch.cleared_pages;
+  const Range mine = share(kv.part_count * cleared.size(), pass);
+  for (size_t unit = mine.begin; unit < mine.end; ++unit) {
+    std::byte* const pages = pass.at(kv.part(unit / cleared.size()));
+    std::memset(pages + cleared[unit % cleared.size()] * kv.part_bytes, 0, kv.part_bytes);
+  }
+}
+
+void run(const FormStep& step, const Pass& pass, TaskCounter&) {
+  const StepRows rows(step.rows, step.routing, pass);
+  for_each_stretch(rows.count(), step.columns, pass, [&](size_t row, Range columns) {
+    write_forms(pass, pass.at(step.input) + row * step.input_stride + columns.begin, step.output,
+                row, columns, rows.is_generated(row));
+  });
+}
+
+void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {
+  const size_t rows = row_count(step.rows, pass).all;
+  if (rows == 0) return;
+  const ExchangeTime time(pass);
+  pass.counters.exchange_bytes.add(all_reduce({.partial = pass.at(step.partial),
+                                               .partial_stride = step.partial_stride,
+                                               .output = pass.at(step.output),
+                                               .output_stride = step.output_stride,
+                                               .row_count = rows,
+                                               .column_count = step.columns,
+                                               .contributors = step.contributors,
+                                               .bf16_partial = pass.at(step.bf16_partial),
+                                               .bf16_sum = pass.at(step.bf16_sum)},
+                                              pass.peers, pass.barrier, pass.worker,
+                                              pass.worker_count));
+}
+
+}  // namespace lockstep

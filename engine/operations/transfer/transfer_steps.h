@@ -1,0 +1,57 @@
+// The steps between operations: what clears, converts and sums what they have computed or will.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/graph/step_buffers.h"
+
+namespace lockstep {
+
+struct Pass;
+struct TaskCounter;
+
+// Zeroes the pages that the batch hands out. Work is shared by their parts.
+struct ClearPagesStep {
+  friend bool operator==(const ClearPagesStep&, const ClearPagesStep&) = default;
+};
+
+// f32 to the forms in which it is consumed.
+struct FormStep {
+  Rows rows = Rows::kTokens;
+  Routing routing = {};  // with kExperts
+  ArenaOffset<const float> input = {};
+  size_t input_stride = 0;
+  size_t columns = 0;  // of the input
+  FormsOutput output;
+
+  friend bool operator==(const FormStep&, const FormStep&) = default;
+};
+
+// output += the sum of the contributors' partial results, in order of rank.
+struct AllReduceStep {
+  std::vector<size_t> contributors;  // ranks
+  Rows rows = Rows::kTokens;
+  ArenaOffset<const float> partial = {};
+  size_t partial_stride = 0;
+  ArenaOffset<float> output = {};
+  size_t output_stride = 0;
+  size_t columns = 0;
+  // In the exchange arena, where sums travel as bf16; none: they travel as f32.
+  ArenaOffset<uint16_t> bf16_partial = {};
+  ArenaOffset<uint16_t> bf16_sum = {};
+
+  friend bool operator==(const AllReduceStep&, const AllReduceStep&) = default;
+};
+
+std::string text_of(const ClearPagesStep& step);
+std::string text_of(const FormStep& step);
+std::string text_of(const AllReduceStep& step);
+
+void run(const ClearPagesStep& step, const Pass& pass, TaskCounter& tasks);
+void run(const FormStep& step, const Pass& pass, TaskCounter& tasks);
+void run(const AllReduceStep& step, const Pass& pass, TaskCounter& tasks);
+
+}  // namespace lockstep

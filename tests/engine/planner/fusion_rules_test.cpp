@@ -1,0 +1,223 @@
+// The fusion rules on graphs: which nodes become one step, and which are left alone.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/graph/fusion/rules.h"
+#include "engine/planner/gpu_gap.h"
+#include "tests/engine/planner/plan_case.h"
+
+namespace lockstep {
+namespace {
+
+using testing::HasSubstr;
+
+FusionSet all_rules() {
+  FusionSet all;
+  all.add_all();
+  return all;
+}
+
+FusionSet one_rule(Fusion fusion) {
+  FusionSet set;
+  set.add(fusion);
+  return set;
+}
+
+TEST(FusionRules, stand_in_their_order_under_names_of_their_own) {
+  ASSERT_EQ(fusion_rules().size(), kFusionCount);
+  std::set<std::string_view> names;
+  for (size_t index = 0; index < kFusionCount; ++index) {
+    EXPECT_EQ(static_cast<size_t>(fusion_rules()[index].fusion), index);
+    names.insert(fusion_rules()[index].name);
+  }
+  EXPECT_EQ(names.size(), kFusionCount);
+}
+
+TEST(FusionRules, are_switched_off_by_name) {
+  const auto some = parse_fusions(std::vector<std::string>{"gate", "qkv"});
+  ASSERT_TRUE(some.has_value());
+  EXPECT_TRUE(some->has(Fusion::kGate) && some->has(Fusion::kQkv));
+  EXPECT_FALSE(some->has(Fusion::kNorm));
+  EXPECT_EQ(parse_fusions(std::vector<std::string>{"all"}).value(), all_rules());
+  EXPECT_TRUE(parse_fusions(std::vector<std::string>{}).value().empty());
+  const auto wrong = parse_fusions(std::vector<std::string>{"gate", "gates"});
+  ASSERT_FALSE(wrong.has_value());
+  EXPECT_EQ(wrong.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_THAT(wrong.error().message, HasSubstr("\"gates\""));
+  EXPECT_THAT(wrong.error().message, HasSubstr("mixture-sum"));
+}
+
+// Every node is in one group, and no step reads what a later one computes.
+void expect_in_order(const Graph& graph, const std::vector<Group>& groups) {
+  std::vector<size_t> place(graph.nodes().size(), kNone);
+  for (size_t index = 0; index < groups.size(); ++index) {
+    for (const size_t node : groups[index].nodes) {
+      EXPECT_EQ(place[node], kNone) << "node " << node << " is in two groups";
+      place[node] = index;
+    }
+  }
+  for (const GraphNode& node : graph.nodes()) {
+    ASSERT_NE(place[node.output], kNone);
+    for (const ValueId input : node.inputs) EXPECT_LE(place[input], place[node.output]);
+  }
+}
+
+TEST(FusionRules, keep_every_node_once_and_the_steps_in_order) {
+  for (const bool is_mixture : {false, true}) {
+    const Graph graph = make_graph(Format::kQ8_0, is_mixture);
+    for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+      const Split split = split_evenly(graph, 2, strategy);
+      expect_in_order(graph, make_groups(graph, split, {}));
+      for (const FusionRule& rule : fusion_rules()) {
+        expect_in_order(graph, make_groups(graph, split, one_rule(rule.fusion)));
+      }
+      const auto plain = make_groups(graph, split, all_rules());
+      expect_in_order(graph, plain);
+      EXPECT_EQ(plain.size(), graph.nodes().size());
+    }
+  }
+}
+
+// A layer of the usual decoder is five groups, one of a mixture seven.
+TEST(FusionRules, make_a_layer_five_steps) {
+  const Graph dense = make_graph(Format::kQ8_0);
+  EXPECT_EQ(make_groups(dense, split_evenly(dense, 1), {}).size(), 3 + 2 * 5U);
+  const Graph mixture = make_graph(Format::kQ8_0, true);
+  EXPECT_EQ(make_groups(mixture, split_evenly(mixture, 1), {}).size(), 3 + 2 * 7U);
+}
+
+TEST(Groups, refuse_a_step_that_would_read_what_a_later_one_computes) {
+  const Graph graph = make_graph(Format::kQ8_0);
+  const Split split = split_evenly(graph, 1);
+  Groups groups(graph, split);
+  // The queries' product, and the attention's output, which stands behind the attention.
+  const auto product = std::ranges::find(graph.nodes(), Operation::kMatmul, &GraphNode::operation);
+  const auto attention =
+      std::ranges::find(graph.nodes(), Operation::kAttention, &GraphNode::operation);
+  const size_t output = attention->output + 1;
+  EXPECT_FALSE(groups.join(std::vector<size_t>{product->output, output}, product->output));
+  EXPECT_FALSE(groups.join(std::vector<size_t>{product->output, output}, output));
+  EXPECT_TRUE(groups.is_alone(product->output) && groups.is_alone(output));
+}
+
+// Each rule leaves them alone: another step reads them, or the order is another.
+TEST(FusionRules, leave_alone_what_something_else_reads) {
+  Graph graph;
+  const auto matrix = [&](size_t rows, size_t columns) {
+    return graph.add_matrix("matrix", Format::kF32, rows, columns);
+  };
+  const WeightId weight = graph.add_vector("norm", Format::kF32, 64);
+  const ValueId x = graph.embed(matrix(100, 64));
+  const ValueId h = graph.rms_norm(x, weight, 1e-5F);
+  const ValueId gate = graph.matmul(h, matrix(96, 64));
+  const ValueId up = graph.matmul(h, matrix(96, 64));
+  const ValueId gated = graph.gate(ActivationFunction::kSilu, gate, up);
+  const ValueId twice = graph.add(gated, up);  // reads both the gate and one of its products
+  const ValueId down = graph.matmul(twice, matrix(64, 96));
+  const ValueId y = graph.add(x, down);
+  const ValueId again = graph.add(y, x);  // reads the residual behind its sum
+  const ValueId last = graph.rms_norm(graph.select_rows(again), weight, 1e-5F);
+  graph.set_logits(graph.matmul(last, matrix(100, 64)));
+  const Split split = split_evenly(graph, 2);
+  const std::vector<Group> groups = make_groups(graph, split, {});
+  expect_in_order(graph, groups);
+  const auto alone = [&](ValueId value) {
+    return std::ranges::count(groups, Group{value, {value}}) == 1;
+  };
+  EXPECT_TRUE(alone(gated));
+  EXPECT_TRUE(alone(twice));
+  EXPECT_TRUE(alone(y));
+  EXPECT_TRUE(alone(down));
+  EXPECT_TRUE(alone(again));
+  EXPECT_EQ(std::ranges::count(groups, Group{gate, {gate, up}}), 1);
+}
+
+// A mixture whose experts are chosen so.
+Graph routed_graph(const Gating& gating, bool has_biases = false) {
+  Graph graph;
+  const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
+  const WeightId weight = graph.add_vector("norm", Format::kF32, 64);
+  ValueId x = graph.embed(table);
+  const ValueId h = graph.rms_norm(x, weight, 1e-5F);
+  x = graph.add(x, add_experts(graph, Format::kF32, "", h, gating, has_biases));
+  x = graph.rms_norm(graph.select_rows(x), weight, 1e-5F);
+  graph.set_logits(graph.matmul(x, table));
+  return graph;
+}
+
+TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
+  for (const bool is_mixture : {false, true}) {
+    const Graph graph = make_graph(Format::kQ8_0, is_mixture);
+    EXPECT_EQ(find_gpu_gap(graph, {}), std::nullopt);
+    EXPECT_NE(find_gpu_gap(graph, all_rules()), std::nullopt);
+  }
+  const Graph dense = make_graph(Format::kQ8_0);
+  EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kGate)), "gate");
+  EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kResidual)), "addition");
+  EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kNorm)), std::nullopt);
+
+  EXPECT_EQ(find_gpu_gap(routed_graph({.function = GatingFunction::kChosenSoftmax}), {}),
+            std::nullopt);
+  for (const Gating& gating :
+       {Gating{.function = GatingFunction::kSigmoid}, Gating{.scale = 2},
+        Gating{.weighs_inputs = true}, Gating{.group_count = 2, .chosen_groups = 1}}) {
+    EXPECT_EQ(find_gpu_gap(routed_graph(gating), {}),
+              "routing by anything but the softmax of the chosen scores");
+  }
+
+  EXPECT_EQ(find_gpu_gap(routed_graph({}, /*has_biases=*/true), {}), "experts' biases");
+
+  Graph scaled = routed_graph({});
+  scaled.set_logits(
+      scaled.scale_rows(ActivationFunction::kSigmoid,
+                        scaled.matmul(scaled.producer(scaled.logits()).inputs[0],
+                                      scaled.add_matrix("factor", Format::kF32, 1, 64)),
+                        scaled.logits()));
+  EXPECT_EQ(find_gpu_gap(scaled, {}), "scale of rows");
+
+  Graph graph;
+  const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
+  const WeightId weight = graph.add_vector("norm", Format::kF32, 64);
+  ValueId x = graph.layer_norm(graph.embed(table), weight, weight, 1e-5F);
+  graph.set_logits(graph.matmul(graph.select_rows(x), table));
+  EXPECT_EQ(find_gpu_gap(graph, {}), "layer norm");
+
+  Graph warm;
+  const WeightId words = warm.add_matrix("table", Format::kF32, 100, 64);
+  x = warm.temperature(warm.embed(words), {.scale = 0.1F, .tokens = 8});
+  warm.set_logits(warm.matmul(warm.select_rows(x), words));
+  EXPECT_EQ(find_gpu_gap(warm, {}), "temperature");
+}
+
+TEST(GpuGap, names_scales_of_matrices) {
+  const auto gap_with = [](float scale) {
+    Graph graph;
+    const ValueId x = graph.embed(graph.add_matrix("table", Format::kF32, 100, 64));
+    const WeightId norm = graph.add_vector("norm", Format::kF32, 64);
+    graph.set_logits(graph.matmul(graph.rms_norm(graph.select_rows(x), norm, 1e-5F),
+                                  graph.add_matrix("output", Format::kF32, 100, 64, 0, scale)));
+    return find_gpu_gap(graph, {});
+  };
+  EXPECT_EQ(gap_with(1), std::nullopt);
+  EXPECT_EQ(gap_with(2), "product with a matrix's scale");
+}
+
+TEST(GpuGap, names_what_attention_of_gpus_does_not_do) {
+  const auto gap_with = [](const AttentionTraits& traits) {
+    return find_gpu_gap(make_graph(Format::kQ8_0, false, traits), {});
+  };
+  EXPECT_EQ(gap_with({.scale = 0.25F, .window = 40}), std::nullopt);
+  EXPECT_EQ(gap_with({.section = 40}), "attention within sections");
+  EXPECT_EQ(gap_with({.ahead = 1}), "attention to later tokens");
+  EXPECT_EQ(gap_with({.score_cap = 50}), "attention with a cap of scores");
+  EXPECT_EQ(gap_with({.alibi_bias = 8}), "attention with slopes (ALiBi)");
+  EXPECT_EQ(gap_with({.sinks = 0}), "attention with sinks");
+}
+
+}  // namespace
+}  // namespace lockstep
