@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api/common/random.h"
+#include "server/api/common/text_marks.h"
 #include "server/api/common/tool_use.h"
 #include "server/api/common/turn_syntax.h"
 
@@ -88,14 +89,20 @@ std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
   if (!chat.reasoning_tokens || rules.starts_in_answer) return std::nullopt;
   ReasoningLimit limit;
   limit.tokens = *chat.reasoning_tokens;
+  const auto encode = [&](std::string_view text) {
+    return tokenizer.encode(text, {.add_special = false, .parse_special = true});
+  };
   std::string end;
   if (rules.messages != nullptr) {
     const MessageSyntax& messages = *rules.messages;
-    limit.open = messages.reasoning_head;
+    limit.open = without_space(messages.reasoning_head);
     limit.close = messages.ends.front();
-    // With tools that may be called, the next message is the model's choice.
-    end = limit.close;
-    if (!chat.tools.active()) end += fmt::format("{}{}", messages.next, messages.answer_head);
+    limit.again = fmt::format("{}{}", messages.next, messages.reasoning_head);
+    const std::string answers =
+        fmt::format("{}{}{}", limit.close, messages.next, messages.answer_head);
+    limit.end_again = encode(answers);
+    // With tools that may be called, the next message is the model's choice, once.
+    end = chat.tools.active() ? limit.close : answers;
   } else if (rules.reasoning) {
     limit.open = rules.marks->open;
     limit.is_open = rules.starts_in_reasoning;
@@ -104,7 +111,7 @@ std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
   } else {
     return std::nullopt;
   }
-  limit.end = tokenizer.encode(end, {.add_special = false, .parse_special = true});
+  limit.end = encode(end);
   return limit;
 }
 
