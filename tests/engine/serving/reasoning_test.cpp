@@ -77,7 +77,7 @@ TEST(ReasoningWatch, counts_all_reasoning_of_an_answer_together) {
   asked.end_again = {kSecond};
   EXPECT_EQ(free_pieces(asked, {"<think>", "a", "</think>", "x", "<mo", "re>", "b", "c", "d"}), 8U);
   EXPECT_EQ(free_pieces(asked, {"<think>", "a", "b", "</think>", "x", "<more>c", "d"}), 6U);
-  // Where the answer does not begin with reasoning as well.
+  // The answer need not begin with reasoning.
   EXPECT_EQ(free_pieces(asked, {"x<mo", "re>", "a", "b", "c", "d"}), 5U);
   EXPECT_EQ(free_pieces(asked, {"a", "<m", "ore", "<think>", "b", "c", "d", "e"}), 9U);
 }
