@@ -58,15 +58,18 @@ struct Output {
   std::optional<double> queue_seconds;  // from its submission to its first pass; none before
 };
 
-// The most that a model may reason before it answers: between two marks, at the begin of its text.
+// The most that a model may reason: between two marks, at the begin of its text and, in some
+// families, again behind that.
 struct ReasoningLimit {
-  uint32_t tokens = 0;   // within the marks
+  uint32_t tokens = 0;   // within all such marks
   std::string open;      // the first mark; white space may come before it
   bool is_open = false;  // the prompt ends within reasoning, behind that mark
   std::string close;     // the second one
   // The tokens that follow when the limit is spent, whatever the model would say: the second mark.
   // No end of the generation is among them. Those that generate without a limit have none.
   std::vector<TokenId> end;
+  std::string again;               // opens more reasoning, wherever it stands; empty: nothing does
+  std::vector<TokenId> end_again;  // instead of `end`, where that is opened and the limit is spent
 };
 
 struct Request {

@@ -26,7 +26,7 @@ ReasoningWatch::ReasoningWatch(ReasoningLimit limit)
 
 std::optional<TokenId> ReasoningWatch::next() const {
   if (place_ != Place::kEnding) return std::nullopt;
-  return limit_.end[ended_];
+  return end()[ended_];
 }
 
 void ReasoningWatch::add(std::string_view bytes) {
@@ -39,7 +39,7 @@ void ReasoningWatch::add(std::string_view bytes) {
       if (said.size() < limit_.open.size() && limit_.open.starts_with(said)) return;
       if (!said.starts_with(limit_.open)) {
         place_ = Place::kBehind;
-        return;
+        return add_behind("");
       }
       place_ = Place::kWithin;
       const std::string rest(said.substr(limit_.open.size()));
@@ -51,19 +51,42 @@ void ReasoningWatch::add(std::string_view bytes) {
     case Place::kWithin:
       return add_within(bytes);
     case Place::kEnding:
-      if (++ended_ == limit_.end.size()) place_ = Place::kBehind;
+      if (++ended_ < end().size()) return;
+      ended_ = 0;
+      is_spent_ = true;
+      text_.clear();
+      place_ = Place::kBehind;
       return;
     case Place::kBehind:
-      return;
+      return add_behind(bytes);
   }
+}
+
+void ReasoningWatch::add_behind(std::string_view bytes) {
+  const std::string_view again = limit_.again;
+  if (again.empty() || limit_.end_again.empty()) return;
+  text_ += bytes;
+  const size_t found = text_.find(again);
+  if (found == std::string::npos) {
+    text_.erase(0, text_.size() - std::min(text_.size(), again.size() - 1));
+    return;
+  }
+  const std::string rest = text_.substr(found + again.size());
+  text_.clear();
+  place_ = Place::kWithin;
+  if (!rest.empty()) return add_within(rest);
+  if (tokens_ >= limit_.tokens) place_ = Place::kEnding;
 }
 
 void ReasoningWatch::add_within(std::string_view bytes) {
   text_ += bytes;
   ++tokens_;
-  if (text_.find(limit_.close) != std::string::npos) {
+  if (const size_t found = text_.find(limit_.close); found != std::string::npos) {
+    const std::string rest = text_.substr(found + limit_.close.size());
+    --tokens_;  // the mark is none of the reasoning
+    text_.clear();
     place_ = Place::kBehind;
-    return;
+    return add_behind(rest);
   }
   const size_t kept = std::min(text_.size(), limit_.close.size());
   text_.erase(0, text_.size() - kept);

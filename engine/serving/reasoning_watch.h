@@ -24,12 +24,15 @@ class ReasoningWatch {
   enum class Place { kBefore, kWithin, kEnding, kBehind };
 
   void add_within(std::string_view bytes);
+  void add_behind(std::string_view bytes);
+  const std::vector<TokenId>& end() const { return is_spent_ ? limit_.end_again : limit_.end; }
 
   ReasoningLimit limit_;
   Place place_;
-  std::string text_;     // before reasoning all of it, within the last bytes
-  uint32_t tokens_ = 0;  // within
-  size_t ended_ = 0;     // of limit_.end
+  std::string text_;       // before reasoning all of it, then the last bytes
+  uint32_t tokens_ = 0;    // within
+  size_t ended_ = 0;       // of end()
+  bool is_spent_ = false;  // limit_.end has come
 };
 
 }  // namespace lockstep

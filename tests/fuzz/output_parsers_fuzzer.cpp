@@ -21,13 +21,15 @@ namespace {
 using Kind = TurnEvent::Kind;
 constexpr size_t kPiecesMax = 12;
 
-// One of each kind: a text as it is, one in quotes, a number, and what may be either.
+// One of each kind: a text as it is, one in quotes, a number, what may be either, and containers.
 const Json& parameters() {
   static const Json kParameters = {{"properties",
                                     {{"a", {{"type", "string"}}},
                                      {"b", {{"type", "string"}, {"pattern", "x"}}},
                                      {"c", {{"type", "integer"}}},
-                                     {"d", {{"type", {"string", "boolean", "null"}}}}}}};
+                                     {"d", {{"type", {"string", "boolean", "null"}}}},
+                                     {"e", {{"type", "array"}, {"items", {{"type", "string"}}}}},
+                                     {"f", {{"properties", {{"a", {{"type", "string"}}}}}}}}}};
   return kParameters;
 }
 

@@ -28,6 +28,13 @@ FAMILIES = {
     "lfm2": "keywords.jinja",
     "cohere": "actions.jinja",
     "granite": "unsaid.jinja",  # takes tools and writes no calls
+    "minimax-m3": "elements.jinja",
+    "minicpm": "quotes.jinja",
+    "muse": "recipients.jinja",
+    "functionary": "arrows.jinja",
+    "solar": "identifiers.jinja",
+    "firefunction": "texts.jinja",
+    "smollm": "signatures.jinja",  # the same
     "general": None,  # the bundled template, which knows no tools
     "strict": None,
 }
@@ -143,7 +150,16 @@ SIGNS = {"mistral-names": "[TOOL_CALLS]get_weather[ARGS]{",
          "lfm2": "<|tool_call_start|>[get_weather(city='Bern', days=2)]<|tool_call_end|>",
          "cohere": "{\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {",
          "granite": "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": "
-                    "{\"city\":\"Bern\",\"days\":2}}]"}
+                    "{\"city\":\"Bern\",\"days\":2}}]",
+         "minimax-m3": "]<]minimax[>[<invoke name=\"get_weather\">]<]minimax[>[<city>Bern"
+                       "]<]minimax[>[</city>]<]minimax[>[<days>2]<]minimax[>[</days>",
+         "minicpm": "<function name=\"get_weather\"><param name=\"city\">Bern</param>",
+         "muse": " to=get_weather<|message|><atem:function_calls>\n<atem:invoke",
+         "functionary": ">>>get_weather\n{\"city\":\"Bern\",\"days\":2}",
+         "solar": "<|tool_call:name|>get_weather<|tool_call:args|>{",
+         "firefunction": " functools[{\"name\": \"get_weather\", \"arguments\": {",
+         "smollm": "<tool_call>\n{\"name\": \"get_weather\", \"arguments\": "
+                   "{\"city\":\"Bern\",\"days\":2}}\n</tool_call>"}
 
 
 @pytest.mark.parametrize("family", SIGNS, indirect=True)
@@ -156,6 +172,27 @@ def test_earlier_calls_are_written_as_the_family_writes_them(family):
     # NOW has no description.
     assert SIGNS[name] in rendered(daemon, messages=history)
     assert not any("in a general form" in line for line in daemon.log)
+
+
+HEADS = {"muse": "<|start|>assistant to=user<|message|>", "solar": "<|begin|>assistant<|content|>",
+         "functionary": "assistant<|end_header_id|>\n\n>>>all\n"}
+
+
+@pytest.mark.parametrize("family", HEADS, indirect=True)
+def test_an_answer_that_is_held_to_a_form_begins_behind_its_mark(family):
+    name, daemon = family
+    held = {"tools": None, "structured_outputs": {"choice": ["yes", "no"]}}
+    assert rendered(daemon, **held).endswith(HEADS[name])
+    message = ask(daemon, **held).json()["choices"][0]["message"]
+    assert message["content"] in ("yes", "no") and "reasoning_content" not in message
+
+
+@pytest.mark.parametrize("family", ["firefunction"], indirect=True)
+def test_functions_come_as_a_text_with_the_date(family):
+    _, daemon = family
+    prompt = rendered(daemon, chat_template_kwargs={"datetime": "Monday"})
+    assert "\n        \"name\": \"now\"\n" in prompt and "Today is Monday." in prompt
+    assert "Functions:\n\nToday is 2" in rendered(daemon, tools=None)
 
 
 @pytest.mark.parametrize("family", ["gpt-oss"], indirect=True)

@@ -7,6 +7,8 @@
 //    "value_open": part, "value_end": part,                     around a value
 //    "value_end_text": "…",    the text of the last one, in which a raw value must not have it
 //    "padding": "…",           right within both
+//    "quoted_letters": "…",    a raw value holds these only between
+//    "quote_open": "…", "quote_close": "…",                     which are empty if it needs none
 //    "line": "…"}              behind each pair
 #include <algorithm>
 #include <set>
@@ -88,16 +90,43 @@ class PairsReader {
 
   ExpressionId raw_value(const Json& value) {
     const auto choices = value.find("enum");
-    if (choices != value.end()) return read_choice(draft_, *choices);
+    if (choices != value.end()) {
+      std::vector<ExpressionId> ways;
+      for (const Json& choice : *choices) ways.push_back(raw_text(choice));
+      return draft_.choice(ways);
+    }
     const auto only = value.find("const");
-    if (only != value.end()) return draft_.literal(only->get_ref<const std::string&>());
-    const std::string& end = part_.at("value_end_text").get_ref<const std::string&>();
-    return draft_.shared("(text of an argument)", [&] { return text_without(draft_, end); });
+    if (only != value.end()) return raw_text(*only);
+    return draft_.shared("(text of an argument)", [&] {
+      const std::string& quote_end = string("quote_close");
+      if (quote_end.empty()) return text_without(draft_, string("value_end_text"));
+      CharacterSet quoted;
+      for (const char letter : string("quoted_letters")) {
+        const auto character = static_cast<unsigned char>(letter);
+        quoted.add(character, character);
+      }
+      quoted.normalize();
+      return draft_.choice(
+          {draft_.repeat(draft_.characters(quoted.complement()), 0, GrammarDraft::kUnlimited),
+           in_quotes(text_without(draft_, quote_end))});
+    });
   }
 
-  ExpressionId text(const char* name) {
-    return draft_.literal(part_.at(name).get_ref<const std::string&>());
+  ExpressionId raw_text(const Json& value) {
+    const std::string& said = value.get_ref<const std::string&>();
+    const bool quoted = said.find_first_of(string("quoted_letters")) != std::string::npos;
+    return quoted ? in_quotes(draft_.literal(said)) : draft_.literal(said);
   }
+
+  ExpressionId in_quotes(ExpressionId said) {
+    return draft_.sequence({text("quote_open"), said, text("quote_close")});
+  }
+
+  const std::string& string(const char* name) const {
+    return part_.at(name).get_ref<const std::string&>();
+  }
+
+  ExpressionId text(const char* name) { return draft_.literal(string(name)); }
 
   ExpressionId fail(std::string_view why) {
     draft_.fail("at \"{:.200}\": {}", pointer_, why);

@@ -106,22 +106,32 @@ ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointe
   }
   const Json* additional = find(schema, "additionalProperties");
   const bool lists = properties != nullptr && !properties->empty();
-  const bool open = additional != nullptr ? *additional != false : !lists;
+  const bool in_pairs = pieces_.form() == ValueForm::kPairs;
+  if (in_pairs && !lists && required.empty() && !keywords) {
+    pieces_.set_form(ValueForm::kJson);
+    const ExpressionId json = read_object(schema, pointer);
+    pieces_.set_form(ValueForm::kPairs);
+    return json;
+  }
+  // Pairs have no way to write names that are not known.
+  const bool open = !in_pairs && (additional != nullptr ? *additional != false : !lists);
   const ExpressionId extra_value = draft_.as_rule(
       additional != nullptr ? read(*additional, pointer + "/additionalProperties") : pieces_.any(),
       pointer + "/additionalProperties");
   std::vector<Member> members;
   const auto add = [&](const std::string& name, ExpressionId value) {
-    const ExpressionId key = pieces_.name(name, keywords);
     const bool needed = required.erase(name) > 0;
-    members.push_back({draft_.sequence({key, pieces_.assign(keywords), value}), needed});
+    members.push_back({pieces_.member(name, value, keywords), needed});
     names.push_back(name);
   };
   if (lists) {
     for (const auto& [name, value] : properties->items()) {
       if (draft_.failed()) return draft_.nothing();
       const Pointer place = pointer + "/properties" + pointer_step(name);
-      add(name, draft_.as_rule(read(value, place), place));
+      pieces_.enter(name);
+      const ExpressionId text = draft_.as_rule(read(value, place), place);
+      pieces_.leave();
+      add(name, text);
     }
   }
   // Required but not listed: of what additional ones are.
@@ -147,7 +157,7 @@ ExpressionId SchemaReader::read_map(const Json& schema, ExpressionId value, cons
   const ExpressionId member = draft_.as_rule(
       draft_.sequence({name, pieces_.assign(keywords), value}), pointer + " (member)");
   return draft_.sequence(
-      {pieces_.open(keywords), json_list(draft_, member, min, max), pieces_.close(keywords)});
+      {pieces_.open(keywords), pieces_.list(member, min, max), pieces_.close(keywords)});
 }
 
 bool SchemaReader::check_counts(const Json& schema, size_t declared, size_t required, bool closed,
@@ -169,7 +179,7 @@ bool SchemaReader::check_counts(const Json& schema, size_t declared, size_t requ
 // nothing has come yet no comma does, so what may follow a first member is a rule of its own.
 ExpressionId SchemaReader::join_members(const std::vector<Member>& members, ExpressionId extra,
                                         bool open) {
-  const ExpressionId comma = json_comma(draft_);
+  const ExpressionId comma = pieces_.comma();
   const ExpressionId extras =
       open ? draft_.repeat(draft_.sequence({comma, extra}), 0, GrammarDraft::kUnlimited)
            : draft_.empty();
@@ -220,21 +230,28 @@ ExpressionId SchemaReader::read_array(const Json& schema, const Pointer& pointer
   if (items == nullptr && fixed > 0 && min <= fixed) max = fixed;
   if (items != nullptr && *items == false) max = std::min(max, fixed);
   if (min > max) return draft_.nothing();
-  std::vector<ExpressionId> parts = {draft_.literal("[")};
+  std::vector<ExpressionId> parts = {pieces_.open_list()};
+  const auto read_item = [&](const Json& item, const Pointer& place) {
+    pieces_.enter_item();
+    const ExpressionId value = read(item, place);
+    pieces_.leave();
+    return pieces_.item(value);
+  };
   for (uint32_t index = 0; index < fixed && !draft_.failed(); ++index) {
-    if (index > 0) parts.push_back(json_comma(draft_));
-    parts.push_back(read((*prefix)[index], fmt::format("{}/prefixItems/{}", pointer, index)));
+    if (index > 0) parts.push_back(pieces_.comma());
+    parts.push_back(read_item((*prefix)[index], fmt::format("{}/prefixItems/{}", pointer, index)));
   }
   if (max > fixed) {
+    static const Json kAnything = true;
     const ExpressionId item = draft_.as_rule(
-        items != nullptr ? read(*items, pointer + "/items") : pieces_.any(), pointer + "/items");
+        read_item(items != nullptr ? *items : kAnything, pointer + "/items"), pointer + "/items");
     min = std::max(min, fixed);
     const uint32_t most = max == GrammarDraft::kUnlimited ? max : max - fixed;
     parts.push_back(
-        fixed == 0 ? json_list(draft_, item, min, max)
-                   : draft_.repeat(draft_.sequence({json_comma(draft_), item}), min - fixed, most));
+        fixed == 0 ? pieces_.list(item, min, max)
+                   : draft_.repeat(draft_.sequence({pieces_.comma(), item}), min - fixed, most));
   }
-  parts.push_back(draft_.literal("]"));
+  parts.push_back(pieces_.close_list());
   return draft_.sequence(parts);
 }
 

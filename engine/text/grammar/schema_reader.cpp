@@ -206,7 +206,9 @@ ExpressionId SchemaReader::read() {
 }
 
 ExpressionId SchemaReader::read_arguments() {
-  if (pieces_.form() != ValueForm::kPython) return read();
+  const bool one_by_one =
+      pieces_.form() == ValueForm::kPython || pieces_.form() == ValueForm::kPairs;
+  if (!one_by_one) return read();
   if (!root_.is_object() || (types_of(root_) & kObject) == 0) {
     fail(root_pointer_, "the arguments of a call are an object");
     return draft_.nothing();
@@ -223,6 +225,8 @@ ExpressionId SchemaReader::read_arguments() {
 }
 
 void SchemaReader::read_references() {
+  // No path leads to what they are read for, so in pairs they are JSON.
+  if (pieces_.form() == ValueForm::kPairs) pieces_.set_form(ValueForm::kJson);
   // Reading one may find more.
   while (!unread_.empty() && !draft_.failed()) {
     const std::string reference = std::move(unread_.back());
@@ -369,7 +373,13 @@ const Json* SchemaReader::resolve(const std::string& reference, const Pointer& p
 ExpressionId SchemaReader::read_reference(const std::string& reference, const Pointer& pointer) {
   const auto found = references_.find(reference);
   if (found != references_.end()) return draft_.rule(found->second);
-  if (resolve(reference, pointer) == nullptr) return draft_.nothing();
+  const Json* const schema = resolve(reference, pointer);
+  if (schema == nullptr) return draft_.nothing();
+  if (pieces_.form() == ValueForm::kPairs && inlined_.insert(schema).second) {
+    const ExpressionId expression = read(*schema, root_pointer_ + reference.substr(1));
+    inlined_.erase(schema);
+    return expression;
+  }
   const RuleId rule = draft_.add_rule(reference);
   references_.emplace(reference, rule);
   unread_.push_back(reference);

@@ -7,6 +7,7 @@
 
 #include <deque>
 #include <map>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,6 +100,7 @@ class SchemaReader {
   std::deque<Json> made_;  // schemas that were merged; referred to while being read
   std::map<std::string, RuleId> references_;
   std::vector<std::string> unread_;  // references whose rules have no body yet
+  std::set<const Json*> inlined_;    // what references lead to, while it is read in their place
   size_t depth_ = 0;
 };
 

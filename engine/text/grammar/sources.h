@@ -27,7 +27,7 @@ ExpressionId read_schema(GrammarDraft& draft, const Json& schema, std::string_vi
 
 // A template's part of all arguments of a call, in a syntax of values that need not be JSON:
 // {"arguments": SCHEMA, "values": "json" | "python"}, or with "marked", "quote": part (what stands
-// around texts) and "quote_text": "…".
+// around texts) and "quote_text": "…", or with "pairs" the members of PairFrame.
 ExpressionId read_arguments(GrammarDraft& draft, const Json& part, std::string_view pointer);
 
 ExpressionId read_choice(GrammarDraft& draft, const Json& list);

@@ -138,6 +138,16 @@ ExpressionId text_without_letters(GrammarDraft& draft, const std::vector<uint32_
   return draft.rule(rules[0]);
 }
 
+PairFrame read_pair_frame(GrammarDraft& draft, const Json& part) {
+  PairFrame frame = {.open = read_template(draft, part.at("open")),
+                     .value_end = read_template(draft, part.at("value_end")),
+                     .key_end = part.at("key_end").get<std::string>(),
+                     .value_end_text = part.at("value_end_text").get<std::string>(),
+                     .item_key = part.at("item_key").get<std::string>()};
+  for (const Json& path : part.at("raw")) frame.raw.insert(path.get<std::string>());
+  return frame;
+}
+
 }  // namespace
 
 ExpressionId read_choice(GrammarDraft& draft, const Json& list) {
@@ -192,6 +202,7 @@ ExpressionId read_arguments(GrammarDraft& draft, const Json& part, std::string_v
   const auto make_pieces = [&] {
     if (values == "json") return ValuePieces(draft);
     if (values == "python") return ValuePieces(draft, ValueForm::kPython);
+    if (values == "pairs") return ValuePieces(draft, read_pair_frame(draft, part));
     return ValuePieces(draft, ValueForm::kMarked, read_template(draft, part.at("quote")),
                        part.at("quote_text").get<std::string>());
   };

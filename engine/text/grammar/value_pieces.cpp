@@ -25,8 +25,21 @@ bool is_bare_name(std::string_view name) {
 
 }  // namespace
 
+void ValuePieces::enter(std::string_view name) {
+  if (!is_pairs()) return;
+  path_bytes_.push_back(path_.size());
+  if (path_bytes_.size() > 1) path_ += frame_.key_end;
+  path_ += name;
+}
+
+void ValuePieces::leave() {
+  if (!is_pairs()) return;
+  path_.resize(path_bytes_.back());
+  path_bytes_.pop_back();
+}
+
 ExpressionId ValuePieces::any() {
-  if (form_ == ValueForm::kJson) return json_any_value(draft_);
+  if (form_ == ValueForm::kJson || is_pairs()) return json_any_value(draft_);
   return draft_.shared("(value of a call)", [&] {
     return draft_.choice(
         {any_object(), any_array(), string(), json_number(draft_), boolean(), null()});
@@ -71,7 +84,11 @@ ExpressionId ValuePieces::character() {
 }
 
 ExpressionId ValuePieces::string() {
-  if (form_ == ValueForm::kJson) return json_string(draft_);
+  if (is_raw()) {
+    return draft_.shared("(text of a call)",
+                         [&] { return text_without(draft_, frame_.value_end_text); });
+  }
+  if (form_ == ValueForm::kJson || is_pairs()) return json_string(draft_);
   return draft_.shared("(string of a call)", [&] {
     if (form_ == ValueForm::kMarked) return quoted(text_without(draft_, mark_text_));
     return string(0, GrammarDraft::kUnlimited);
@@ -99,7 +116,8 @@ ExpressionId ValuePieces::fail(std::string_view text) {
 }
 
 ExpressionId ValuePieces::exactly(const Json& value) {
-  if (form_ == ValueForm::kJson) return draft_.literal(value.dump());
+  if (is_raw() && value.is_string()) return draft_.literal(value.get_ref<const std::string&>());
+  if (form_ == ValueForm::kJson || is_pairs()) return draft_.literal(value.dump());
   if (value.is_boolean() && form_ == ValueForm::kPython) {
     return draft_.literal(value.get<bool>() ? "True" : "False");
   }
@@ -116,6 +134,43 @@ ExpressionId ValuePieces::exactly(const Json& value) {
   }
   parts.push_back(draft_.literal(value.is_array() ? "]" : "}"));
   return draft_.sequence(parts);
+}
+
+ExpressionId ValuePieces::open(bool keywords) {
+  return is_pairs() ? draft_.empty() : draft_.literal(keywords ? "(" : "{");
+}
+
+ExpressionId ValuePieces::close(bool keywords) {
+  return is_pairs() ? draft_.empty() : draft_.literal(keywords ? ")" : "}");
+}
+
+ExpressionId ValuePieces::open_list() {
+  return is_pairs() ? draft_.empty() : draft_.literal("[");
+}
+
+ExpressionId ValuePieces::close_list() {
+  return is_pairs() ? draft_.empty() : draft_.literal("]");
+}
+
+ExpressionId ValuePieces::comma() {
+  return is_pairs() ? draft_.empty() : json_comma(draft_);
+}
+
+ExpressionId ValuePieces::list(ExpressionId part, uint32_t min, uint32_t max) {
+  return is_pairs() ? draft_.repeat(part, min, max) : json_list(draft_, part, min, max);
+}
+
+ExpressionId ValuePieces::item(ExpressionId value) {
+  return is_pairs() ? member(frame_.item_key, value, false) : value;
+}
+
+ExpressionId ValuePieces::member(std::string_view name, ExpressionId value, bool keywords) {
+  if (!is_pairs()) return draft_.sequence({this->name(name, keywords), assign(keywords), value});
+  if (name.empty() || name.front() == '/' || name.find(frame_.key_end) != name.npos) {
+    return fail(name);
+  }
+  const ExpressionId key = draft_.literal(std::string(name) + frame_.key_end);
+  return draft_.sequence({frame_.open, key, value, frame_.value_end, key});
 }
 
 ExpressionId ValuePieces::name(std::string_view name, bool keywords) {

@@ -2,9 +2,11 @@
 // arguments of calls.
 #pragma once
 
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/base/json.h"
 #include "engine/text/grammar/character_set.h"
@@ -21,6 +23,22 @@ enum class ValueForm {
   // Texts are as they are, between marks, and members without quotes where that can be:
   // {city:"Bern",days:1} with the mark for each quote. No text holds the mark.
   kMarked,
+  // An object is a pair of marks around each member, a list around each item, as in XML:
+  // <city>Bern</city><days><item>1</item></days>. Texts are as they are, or, where that would not
+  // tell them from other values, JSON. So are objects of which no member is known.
+  kPairs,
+};
+
+// The frame of a member in ValueForm::kPairs: `open`, its name, `key_end`, its value,
+// `value_end`, its name again and `key_end`.
+struct PairFrame {
+  ExpressionId open = 0;
+  ExpressionId value_end = 0;
+  std::string key_end = {};
+  std::string value_end_text = {};  // which no text holds
+  std::string item_key = {};        // the name of each item of a list
+  // The values that are texts as they are: the names that lead to each, with key_end between them.
+  std::set<std::string> raw = {};
 };
 
 // A draft has one form beside JSON: rules are shared by their names.
@@ -31,7 +49,17 @@ class ValuePieces {
                        ExpressionId mark = 0, std::string mark_text = "")
       : draft_(draft), form_(form), mark_(mark), mark_text_(std::move(mark_text)) {}
 
+  ValuePieces(GrammarDraft& draft, PairFrame frame)
+      : draft_(draft), form_(ValueForm::kPairs), frame_(std::move(frame)) {}
+
   ValueForm form() const { return form_; }
+  // From now on; the one before it comes back.
+  ValueForm set_form(ValueForm form) { return std::exchange(form_, form); }
+
+  // The pieces are of the value of this member until leave(); needed for kPairs.
+  void enter(std::string_view name);
+  void enter_item() { enter(frame_.item_key); }
+  void leave();
 
   ExpressionId any();
   ExpressionId boolean();
@@ -44,11 +72,18 @@ class ValuePieces {
   ExpressionId exactly(const Json& value);
 
   // Parts of an object; `keywords`: the arguments of a call in kPython.
-  ExpressionId open(bool keywords) { return draft_.literal(keywords ? "(" : "{"); }
-  ExpressionId close(bool keywords) { return draft_.literal(keywords ? ")" : "}"); }
-  ExpressionId name(std::string_view name, bool keywords);
+  ExpressionId open(bool keywords);
+  ExpressionId close(bool keywords);
+  ExpressionId member(std::string_view name, ExpressionId value, bool keywords);
   ExpressionId any_name();
   ExpressionId assign(bool keywords);  // between name and value
+  ExpressionId comma();                // between members and items
+
+  // Parts of a list.
+  ExpressionId open_list();
+  ExpressionId close_list();
+  ExpressionId item(ExpressionId value);
+  ExpressionId list(ExpressionId part, uint32_t min, uint32_t max);  // of items or members
 
   // The characters of a member's name that has no quotes, or within them.
   CharacterSet name_characters(bool keywords) const;
@@ -56,6 +91,9 @@ class ValuePieces {
   std::string_view name_quote(bool keywords) const { return is_bare(keywords) ? "" : "\""; }
 
  private:
+  bool is_pairs() const { return form_ == ValueForm::kPairs; }
+  bool is_raw() const { return is_pairs() && frame_.raw.contains(path_); }
+  ExpressionId name(std::string_view name, bool keywords);
   bool is_bare(bool keywords) const { return keywords || form_ == ValueForm::kMarked; }
   ExpressionId marked(std::string_view text);  // exactly this one, between marks
   ExpressionId fail(std::string_view text);    // that cannot be written
@@ -68,6 +106,9 @@ class ValuePieces {
   ValueForm form_;
   ExpressionId mark_;
   std::string mark_text_;
+  PairFrame frame_;
+  std::string path_;                // of the value that is being read
+  std::vector<size_t> path_bytes_;  // of the path to each value around it
 };
 
 }  // namespace lockstep

@@ -26,6 +26,7 @@ Json arguments_schema(const Json& parameters) {
 
 // Whether a key can be written between marks: nothing in it begins the mark that ends it.
 bool is_key(std::string_view key, const PairSyntax& pairs) {
+  if (!pairs.item_key.empty() && (key.empty() || key.starts_with('/'))) return false;
   return std::ranges::all_of(
       std::initializer_list<std::string_view>{pairs.key_end, pairs.json_key_end},
       [&](std::string_view end) { return end.empty() || key.find(end.front()) == key.npos; });
@@ -39,9 +40,10 @@ class CallGrammar {
   // Groups of calls, as models of the family write them.
   Json calls() const {
     const int most = tools_.parallel && syntax_.parallel ? kCallsMax : 1;
+    if (syntax_.messages != nullptr && !syntax_.open.empty()) return messages(most);
     const bool is_list = !syntax_.separator.empty();
     const std::string line(syntax_.line);
-    const std::string separator = is_list ? std::string(syntax_.separator) + " " : line;
+    const std::string separator = is_list ? std::string(syntax_.separator) : line;
     // A call without a mark is what a family writes that knows such.
     const std::string mark = syntax_.bare ? "" : std::string(syntax_.open);
     const bool parts_open = syntax_.form == CallForm::kObject || !syntax_.head.empty();
@@ -104,13 +106,33 @@ class CallGrammar {
 
   // A call of the named function, or of any.
   Json any_call() const {
-    Json any = Json::array();
+    return any([&](const ToolFunction& function) {
+      return syntax_.form == CallForm::kObject ? object_call(function) : marked_call(function);
+    });
+  }
+
+  template <typename Make>
+  Json any(const Make& make) const {
+    Json ways = Json::array();
     for (const ToolFunction& function : tools_.functions) {
-      if (!is_wanted(function)) continue;
-      any.push_back(syntax_.form == CallForm::kObject ? object_call(function)
-                                                      : marked_call(function));
+      if (is_wanted(function)) ways.push_back(make(function));
     }
-    return {{"any_of", std::move(any)}};
+    return {{"any_of", std::move(ways)}};
+  }
+
+  // Messages, each to the function that is called in it.
+  Json messages(int most) const {
+    const MessageSyntax& messages = *syntax_.messages;
+    const std::string line(syntax_.line);
+    const std::string open = fmt::format("{}{}{}", messages.body, syntax_.open, line);
+    const Json message = any([&](const ToolFunction& function) {
+      return Json::array({frame(fmt::format(" {}", messages.recipient)), literal(function.name),
+                          frame(open), marked_call(function),
+                          frame(line + std::string(syntax_.close))});
+    });
+    const std::string next = fmt::format("{}{}", messages.ends.front(), messages.next);
+    Json more = {{"repeat", Json::array({frame(next), message})}, {"min", 0}, {"max", most - 1}};
+    return Json::array({message, std::move(more)});
   }
 
   Json framed(std::string_view open, Json part, std::string_view close) const {
@@ -152,23 +174,46 @@ class CallGrammar {
 
   Json marked_call(const ToolFunction& function) const {
     const bool pairs = syntax_.form == CallForm::kPairs;
-    const std::string line(syntax_.line);
+    const std::string line(syntax_.dense ? "" : syntax_.line);
     Json parts = Json::array();
     parts.push_back(frame(syntax_.head));
+    if (!syntax_.id_end.empty()) {
+      parts.push_back({{"regex", std::string(syntax_.id)}});
+      parts.push_back(frame(syntax_.id_end));
+    }
     parts.push_back(literal(std::string(syntax_.prefix) + function.name));
     if (!syntax_.number_open.empty()) {
       parts.push_back(frame(syntax_.number_open));
       parts.push_back({{"regex", std::string(syntax_.number)}});
     }
     parts.push_back(frame(std::string(syntax_.name_end) + line));
-    parts.push_back(pairs ? pairs_part(function) : literal_part(function));
+    const bool nested = !syntax_.pairs.item_key.empty();
+    parts.push_back(!pairs   ? literal_part(function)
+                    : nested ? nested_part(function)
+                             : pairs_part(function));
     parts.push_back(frame(syntax_.call_end));
     return parts;
   }
 
+  Json nested_part(const ToolFunction& function) const {
+    const PairSyntax& pairs = syntax_.pairs;
+    Json raw = Json::array();  // the paths of texts
+    for (const auto& [path, kind] : find_parameter_kinds(function.parameters, pairs)) {
+      if (kind.raw) raw.push_back(path);
+    }
+    return {{"arguments", arguments_schema(function.parameters)},
+            {"values", "pairs"},
+            {"open", frame(pairs.open)},
+            {"key_end", std::string(pairs.key_end)},
+            {"value_end", frame(pairs.value_end)},
+            {"value_end_text", std::string(pairs.value_end)},
+            {"item_key", std::string(pairs.item_key)},
+            {"raw", std::move(raw)}};
+  }
+
   Json pairs_part(const ToolFunction& function) const {
     const PairSyntax& pairs = syntax_.pairs;
-    const std::string line(syntax_.line);
+    const std::string line(syntax_.dense ? "" : syntax_.line);
     Json raw = Json::array();
     Json typed = Json::object();  // the marks behind names that say a type
     for (const auto& [name, kind] : find_parameter_kinds(function.parameters, pairs)) {
@@ -191,6 +236,9 @@ class CallGrammar {
     part["value_end"] = frame(pairs.value_end);
     part["value_end_text"] = std::string(pairs.value_end);
     part["padding"] = std::string(pairs.padding);
+    part["quoted_letters"] = std::string(pairs.quoted_letters);
+    part["quote_open"] = std::string(pairs.quote_open);
+    part["quote_close"] = std::string(pairs.quote_close);
     part["line"] = line;
     return part;
   }
@@ -238,6 +286,8 @@ ApiResult<std::optional<StructuredOutput>> constrain_turn(
     }
     if (family.messages != nullptr) {
       other = Json::array({grammar.frame(family.messages->answer_head), std::move(other)});
+    } else if (family.answer != nullptr) {
+      other = Json::array({grammar.frame(family.answer->open), std::move(other)});
     }
     part = {{"any_of", Json::array({std::move(other), std::move(part)})}};
   }

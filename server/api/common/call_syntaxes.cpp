@@ -17,6 +17,18 @@ constexpr MessageSyntax kHarmony = {.start = "<|start|>",
                                     .next = "<|start|>assistant",
                                     .answer_head = "<|channel|>final<|message|>"};
 
+// Muse: to=self<|message|>…<|eom|><|start|>assistant to=NAME<|message|>… (a call) …<|eom|>, and at
+// last to=user<|message|>…<|eot|>.
+constexpr MessageSyntax kRecipients = {.start = "<|start|>",
+                                       .recipient = "to=",
+                                       .body = "<|message|>",
+                                       .ends = {"<|eom|>", "<|eot|>"},
+                                       .reasoning_recipient = "self",
+                                       .answer_recipient = "user",
+                                       .reasoning_head = " to=self<|message|>",
+                                       .next = "<|start|>assistant",
+                                       .answer_head = " to=user<|message|>"};
+
 constexpr PairSyntax kXmlPairs = {
     .open = "<parameter=", .key_end = ">", .value_end = "</parameter>", .padding = "\n"};
 constexpr PairSyntax kKeysAndValues = {.open = "<arg_key>",
@@ -34,11 +46,21 @@ constexpr PairSyntax kTypedPairs = {.open = "<|open|>argument key=\"",
                                     .type_end = "\"<|sep|>",
                                     .value_end = "<|close|>argument<|sep|>"};
 
+// MiniMax M3 has this before each mark.
+#define LOCKSTEP_MINIMAX "]<]minimax[>["
+constexpr PairSyntax kNestedPairs = {.open = LOCKSTEP_MINIMAX "<",
+                                     .key_end = ">",
+                                     .value_end = LOCKSTEP_MINIMAX "</",
+                                     .item_key = "item"};
+
 // Signs that hold others come first.
 constexpr CallSyntax kRows[] = {
-    // Qwen 2.5 and 3, Hermes: <tool_call>{"name": …, "arguments": …}</tool_call>, again and again.
+    // Qwen 2.5 and 3, Hermes: <tool_call>{"name": …, "arguments": …}</tool_call>, again and again;
+    // SmolLM 3, whose template asks for it and writes none.
     {.name = "hermes",
      .sign = "<tool_call>\n{\"name\": \"lockstep_probe\"",
+     .tool_signs = {"<tool_call>\n{\"name\": <function-name>, \"arguments\": "
+                    "<args-json-object>}\n</tool_call>"},
      .open = "<tool_call>",
      .close = "</tool_call>",
      .arguments = "arguments",
@@ -63,7 +85,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "[TOOL_CALLS]",
      .open = "[TOOL_CALLS]",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]",
      .arguments = "arguments",
      .id_length = 9},
@@ -71,7 +93,7 @@ constexpr CallSyntax kRows[] = {
     {.name = "llama-4",
      .sign = "<|python_end|>{\"name\": \"lockstep_probe\", \"parameters\":",
      .open = "<|python_start|>",
-     .separator = ";",
+     .separator = "; ",
      .arguments = "parameters",
      .bare = true},
     // Llama 3.1 to 3.3: the turn is {"name": …, "parameters": …}, or has it behind <|python_tag|>;
@@ -79,7 +101,7 @@ constexpr CallSyntax kRows[] = {
     {.name = "llama-3",
      .sign = "{\"name\": \"lockstep_probe\", \"parameters\":",
      .open = "<|python_tag|>",
-     .separator = ";",
+     .separator = "; ",
      .arguments = "parameters",
      .bare = true,
      .parallel = false},
@@ -89,7 +111,7 @@ constexpr CallSyntax kRows[] = {
      .tool_signs = {"List of tools: <|tool_list_start|>[", "List of tools: [{"},
      .open = "<|tool_call_start|>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]<|tool_call_end|>",
      .form = CallForm::kLiteral,
      .values = ValueSyntax::kPython},
@@ -100,7 +122,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "[lockstep_probe(a=",
      .open = "<|python_start|>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]",
      .bare = true,
      .form = CallForm::kLiteral,
@@ -119,7 +141,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "{\"tool_call_id\": \"0\", \"tool_name\": \"lockstep_probe\"",
      .open = "<|START_ACTION|>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]<|END_ACTION|>",
      .arguments = "parameters",
      .name_key = "tool_name",
@@ -129,7 +151,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "Action:\n```json\n[\n    {\n        \"tool_name\": \"lockstep_probe\"",
      .open = "Action:\n```json\n",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]```",
      .arguments = "parameters",
      .name_key = "tool_name"},
@@ -139,7 +161,7 @@ constexpr CallSyntax kRows[] = {
      .tool_signs = {"<|start_of_role|>available_tools<|end_of_role|>", "<|tool_call|>"},
      .open = "<|tool_call|>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]",
      .arguments = "arguments"},
     // One call a message: the marks of messages stand for those of groups.
@@ -229,7 +251,54 @@ constexpr CallSyntax kRows[] = {
      .call_end = "</invoke>",
      .pairs = {.open = "<parameter name=\"", .key_end = "\">", .value_end = "</parameter>"},
      .line = "\n"},
-    // DeepSeek V4 and V3.2: the same in other marks, which say of each value whether it is JSON.
+    // MiniMax M3: the same with a mark of its own before each tag, the key as the tag's name, and
+    // lists and objects as tags within tags.
+    {.name = "minimax-m3",
+     .sign = LOCKSTEP_MINIMAX "<invoke name=\"lockstep_probe\">",
+     .open = LOCKSTEP_MINIMAX "<tool_call>",
+     .close = LOCKSTEP_MINIMAX "</tool_call>",
+     .form = CallForm::kPairs,
+     .grouped = true,
+     .head = LOCKSTEP_MINIMAX "<invoke name=\"",
+     .name_end = "\">",
+     .call_end = LOCKSTEP_MINIMAX "</invoke>",
+     .pairs = kNestedPairs,
+     .line = "\n",
+     .dense = true},
+    // MiniCPM 5: <function name="NAME"><param name="KEY">…</param></function>, again and again;
+    // texts of several lines, or with letters of XML, stand in a section of CDATA.
+    {.name = "minicpm-5",
+     .sign = "<function name=\"lockstep_probe\"><param name=\"",
+     .open = "<function name=\"",
+     .form = CallForm::kPairs,
+     .name_end = "\">",
+     .call_end = "</function>",
+     .pairs = {.open = "<param name=\"",
+               .key_end = "\">",
+               .value_end = "</param>",
+               .quoted_letters = "<&\n",
+               .quote_open = "<![CDATA[",
+               .quote_close = "]]>"},
+     .line = "\n",
+     .dense = true},
+    // Muse: <atem:invoke name="NAME"><atem:parameter name="KEY">…</atem:parameter></atem:invoke>
+    // between marks, in a message to the function.
+    {.name = "muse",
+     .sign = "<atem:function_calls>\n<atem:invoke name=\"lockstep_probe\">",
+     .open = "<atem:function_calls>",
+     .close = "</atem:function_calls>",
+     .form = CallForm::kPairs,
+     .grouped = true,
+     .head = "<atem:invoke name=\"",
+     .name_end = "\">",
+     .call_end = "</atem:invoke>",
+     .pairs = {.open = "<atem:parameter name=\"",
+               .key_end = "\">",
+               .value_end = "</atem:parameter>"},
+     .line = "\n",
+     .messages = &kRecipients},
+    // DeepSeek V4 and V3.2: as MiniMax M2 in other marks, which say of each value whether it is
+    // JSON.
     {.name = "deepseek-v4",
      .sign = "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"lockstep_probe\">",
      .open = "<｜DSML｜tool_calls>",
@@ -279,6 +348,38 @@ constexpr CallSyntax kRows[] = {
      .form = CallForm::kLiteral,
      .name_end = ">",
      .call_end = "</function>"},
+    // Functionary 3.2: >>>NAME, and {…} in the next line, again and again. The prompt ends with the
+    // first mark.
+    {.name = "functionary-recipients",
+     .sign = ">>>lockstep_probe\n",
+     .open = ">>>",
+     .separator = ">>>",
+     .bare = true,
+     .form = CallForm::kLiteral,
+     .name_end = "\n"},
+    // Solar Open:
+    // <|tool_call:begin|>ID<|tool_call:name|>NAME<|tool_call:args|>{…}<|tool_call:end|>,
+    // again and again in a section.
+    {.name = "solar",
+     .sign = "<|tool_call:name|>lockstep_probe<|tool_call:args|>",
+     .open = "<|tool_calls|>",
+     .close = "<|calls|>",
+     .id_length = 10,
+     .form = CallForm::kLiteral,
+     .grouped = true,
+     .head = "<|tool_call:begin|>",
+     .id = "[a-z0-9]{10}",
+     .id_end = "<|tool_call:name|>",
+     .name_end = "<|tool_call:args|>",
+     .call_end = "<|tool_call:end|>"},
+    // Firefunction 2: functools[{"name": …, "arguments": …}, …].
+    {.name = "firefunction",
+     .sign = "functools[{\"name\": \"lockstep_probe\"",
+     .open = "functools",
+     .list_open = "[",
+     .separator = ", ",
+     .close = "]",
+     .arguments = "arguments"},
     // MiniMax M1: objects in lines of their own between <tool_calls> and </tool_calls>.
     {.name = "minimax-m1",
      .sign = "<tool_calls>\n{\"name\": \"lockstep_probe\"",
@@ -292,7 +393,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "<|tools_prefix|>[{\"lockstep_probe\":",
      .open = "<|tools_prefix|>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]<|tools_suffix|>",
      .form = CallForm::kLiteral,
      .head = "{\"",
@@ -329,7 +430,7 @@ constexpr CallSyntax kRows[] = {
      .sign = "<tool_calls>[{\"name\": \"lockstep_probe\"",
      .open = "<tool_calls>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]</tool_calls>",
      .arguments = "arguments"},
     // Nemotron Nano 2: <TOOLCALL>[{"name": …, "arguments": …}, …]</TOOLCALL>.
@@ -337,10 +438,11 @@ constexpr CallSyntax kRows[] = {
      .sign = "<TOOLCALL>[{\"name\": \"lockstep_probe\"",
      .open = "<TOOLCALL>",
      .list_open = "[",
-     .separator = ",",
+     .separator = ", ",
      .close = "]</TOOLCALL>",
      .arguments = "arguments"},
 };
+#undef LOCKSTEP_MINIMAX
 
 constexpr ReasoningMarks kReasoningMarks[] = {
     {"<think>", "</think>"},
@@ -353,6 +455,7 @@ constexpr ReasoningMarks kReasoningMarks[] = {
     {"<think:opensource>", "</think:opensource>"},      // Hunyuan 3
     {"<|open|>think<|sep|>", "<|close|>think<|sep|>"},  // Kimi K3
     {"<mm:think>", "</mm:think>"},                      // MiniMax M3
+    {"<|think|>", "<|end|><|begin|>assistant"},         // Solar Open
 };
 
 constexpr AnswerMarks kAnswerMarks[] = {
@@ -360,6 +463,8 @@ constexpr AnswerMarks kAnswerMarks[] = {
     {"<|START_TEXT|>", "<|END_TEXT|>"},          // later ones of Cohere
     // Kimi K3
     {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"},
+    {"<|content|>", "<|end|>"},                     // Solar Open
+    {.open = "all\n", .close = "", .lead = ">>>"},  // Functionary 3.2
 };
 
 }  // namespace

@@ -43,7 +43,10 @@ void write_calls(const CallSyntax& syntax, std::string_view secret, Json& messag
     if (calls == message.end()) continue;
     std::string text;
     for (const Json& call : *calls) {
-      if (!text.empty()) text += std::string(syntax.separator) + " ";
+      if (!text.empty() && !syntax.separator.empty()) text += syntax.separator;
+      if (!text.empty() && syntax.separator.empty()) {
+        text += fmt::format("{}{}{}", secret, syntax.line, secret);
+      }
       const Json& function = call["function"];
       text += syntax.values == ValueSyntax::kPython ? python_call(function)
                                                     : object_call(syntax, function);
@@ -61,8 +64,8 @@ void put_call_marks(const CallSyntax& syntax, std::string_view secret, TracedTex
   for (size_t at = text.text.find(secret); at != std::string::npos;
        at = text.text.find(secret, done)) {
     made.append(text, done, at - done);
-    made.append(opens ? std::string(syntax.open) + std::string(syntax.list_open)
-                      : std::string(syntax.close),
+    made.append(opens ? fmt::format("{}{}{}", syntax.open, syntax.list_open, syntax.line)
+                      : fmt::format("{}{}", syntax.line, syntax.close),
                 false);
     opens = !opens;
     done = at + secret.size();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api/common/random.h"
+#include "server/api/common/text_marks.h"
 #include "server/api/common/tool_use.h"
 #include "server/api/common/turn_syntax.h"
 
@@ -88,14 +89,20 @@ std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
   if (!chat.reasoning_tokens || rules.starts_in_answer) return std::nullopt;
   ReasoningLimit limit;
   limit.tokens = *chat.reasoning_tokens;
+  const auto encode = [&](std::string_view text) {
+    return tokenizer.encode(text, {.add_special = false, .parse_special = true});
+  };
   std::string end;
   if (rules.messages != nullptr) {
     const MessageSyntax& messages = *rules.messages;
-    limit.open = messages.reasoning_head;
+    limit.open = without_space(messages.reasoning_head);
     limit.close = messages.ends.front();
-    // With tools that may be called, the next message is the model's choice.
-    end = limit.close;
-    if (!chat.tools.active()) end += fmt::format("{}{}", messages.next, messages.answer_head);
+    limit.again = fmt::format("{}{}", messages.next, messages.reasoning_head);
+    const std::string answers =
+        fmt::format("{}{}{}", limit.close, messages.next, messages.answer_head);
+    limit.end_again = encode(answers);
+    // With tools that may be called, the next message is the model's choice, once.
+    end = chat.tools.active() ? limit.close : answers;
   } else if (rules.reasoning) {
     limit.open = rules.marks->open;
     limit.is_open = rules.starts_in_reasoning;
@@ -104,7 +111,7 @@ std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
   } else {
     return std::nullopt;
   }
-  limit.end = tokenizer.encode(end, {.add_special = false, .parse_special = true});
+  limit.end = encode(end);
   return limit;
 }
 
@@ -150,12 +157,16 @@ void add_reasoning_effort(const std::optional<std::string>& effort, const Json* 
     if (given == nullptr || !given->contains(name)) variables[name] = std::move(value);
   };
   add("reasoning_effort", *effort);
+  add("reasoning_strength", *effort);
   add_thinking(*effort != "none", given, variables);
 }
 
 void add_thinking(bool is_on, const Json* given, Json& variables) {
   for (const char* const name : {"enable_thinking", "thinking"}) {
     if (given == nullptr || !given->contains(name)) variables[name] = is_on;
+  }
+  if (given == nullptr || !given->contains("thinking_mode")) {
+    variables["thinking_mode"] = is_on ? "enabled" : "disabled";
   }
 }
 
@@ -201,7 +212,9 @@ ApiResult<ChatPrompt> encode_chat(const ServedModel& model, const Json& variable
         "The model's chat template changes the last message: it cannot be gone on with"));
   }
   const bool closed = end.closes_reasoning && close_reasoning(*text);
-  if (!end.answer_head.empty()) text->append(end.answer_head, false);
+  if (!end.answer_head.empty() && !text->text.ends_with(end.answer_head)) {
+    text->append(end.answer_head, false);
+  }
   const EncodeOptions options = engine.chat_encoding(*text);
   auto fitting = end.must_fit ? encode_fitting(engine.tokenizer(), text->text, options,
                                                model.limits(), parameter)
@@ -236,6 +249,11 @@ bool cut_at_mark(TracedText& prompt) {
 ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& chat,
                                        std::string_view parameter, bool must_fit) {
   const ChatFamily& family = model.chat_family();
+  // First: more variables move those that are there.
+  if (!family.general_tools && family.calls != nullptr) {
+    put_tools(family.tools_variable, template_tools(chat.tools, family.describes_all),
+              chat.variables);
+  }
   Json& messages = chat.variables["messages"];
   const bool writes_calls = family.calls != nullptr && !family.writes_calls;
   const std::string secret =
@@ -249,18 +267,23 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
   } else if (family.calls != nullptr) {
     fit_call_ids(*family.calls, messages);
     if (!family.writes_calls) write_calls(*family.calls, secret, messages);
-    chat.variables["tools"] = template_tools(chat.tools, family.describes_all);
   }
   fit_turns(family, messages);
   if (chat.continues_last) mark_content_end(messages.back());
   // Reasoning is free: an answer that is held to a form goes without it.
   const bool held = (is_held(chat) || is_thinking_off(chat)) && !chat.continues_last;
-  // The form itself says which message it is if that may be a call.
-  const bool in_message = held && family.messages != nullptr && !chat.tools.active();
+  // The form itself says where the answer begins if there may be a call instead.
+  std::string_view answer_head;
+  if (held && !chat.tools.active() && family.messages != nullptr) {
+    answer_head = family.messages->answer_head;
+  } else if (is_held(chat) && !chat.continues_last && !chat.tools.active() &&
+             family.answer != nullptr) {
+    answer_head = family.answer->open;
+  }
   return encode_chat(model, chat.variables, parameter,
                      {.continues_last = chat.continues_last,
                       .closes_reasoning = held,
-                      .answer_head = in_message ? family.messages->answer_head : std::string_view(),
+                      .answer_head = answer_head,
                       .written_calls = writes_calls ? family.calls : nullptr,
                       .secret = secret,
                       .must_fit = must_fit});

@@ -51,7 +51,7 @@ bool can_continue(const Json& messages);
 struct PromptEnd {
   bool continues_last = false;    // where the last message's content does, at its mark
   bool closes_reasoning = false;  // behind reasoning that the template opened, and which is over
-  std::string_view answer_head = {};  // behind this, the head of a message
+  std::string_view answer_head = {};  // behind this: the head of a message, or an answer's mark
   // The family whose calls were written as text (write_calls()); null: none were.
   const CallSyntax* written_calls = nullptr;
   std::string_view secret = {};

@@ -10,11 +10,12 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kNameBytesMax = 128;
+constexpr size_t kKeyBytesMax = 4096;  // that a value's end names
 
 }  // namespace
 
 MarkedCallReader::MarkedCallReader(const CallSyntax& syntax) : syntax_(&syntax) {
-  if (syntax_->head.empty()) place_ = Place::kName;
+  if (syntax_->head.empty()) place_ = syntax_->id_end.empty() ? Place::kName : Place::kId;
 }
 
 MarkedCallReader::MarkedCallReader(const CallSyntax& syntax, std::string name)
@@ -27,7 +28,9 @@ size_t MarkedCallReader::push(std::string_view text) {
          rest_.empty()) {
     take(text[taken++]);
   }
-  if (state_ == State::kOpen && place_ == Place::kValue && kind_.raw) tell_raw(false);
+  if (state_ == State::kOpen && place_ == Place::kValue && kind_.raw && !before_value_) {
+    tell_raw(false);
+  }
   return taken;
 }
 
@@ -51,8 +54,12 @@ void MarkedCallReader::take(char letter) {
   if (raw_.size() > kBytesMax) state_ = State::kBroken;
   switch (place_) {
     case Place::kHead:
-      if (match(letter, {without_space(syntax_->head)})) place_ = Place::kName;
+      if (match(letter, {without_space(syntax_->head)})) {
+        place_ = syntax_->id_end.empty() ? Place::kName : Place::kId;
+      }
       return;
+    case Place::kId:
+      return take_id(letter);
     case Place::kName:
       return take_name(letter);
     case Place::kNameEnd:
@@ -96,6 +103,11 @@ std::optional<size_t> MarkedCallReader::match(char letter,
   return std::nullopt;
 }
 
+void MarkedCallReader::take_id(char letter) {
+  if (window_.empty() && is_name_letter(letter)) return;
+  if (match(letter, {syntax_->id_end})) place_ = Place::kName;
+}
+
 void MarkedCallReader::take_name(char letter) {
   if (is_name_letter(letter) && read_name_.size() < kNameBytesMax) {
     read_name_ += letter;
@@ -105,7 +117,7 @@ void MarkedCallReader::take_name(char letter) {
     state_ = State::kBroken;
     return;
   }
-  if (!syntax_->name_end.empty()) {
+  if (!without_space(syntax_->name_end).empty()) {
     place_ = Place::kNameEnd;
     return take_name_end(letter);
   }
@@ -185,7 +197,10 @@ std::optional<size_t> MarkedCallReader::find_hidden_end() const {
 }
 
 void MarkedCallReader::take_pair_or_end(char letter) {
-  const auto mark = match(letter, {syntax_->pairs.open, without_space(syntax_->call_end)});
+  const std::string_view open = syntax_->pairs.open;
+  // The marks of nested pairs all begin alike: what follows tells them apart.
+  const auto mark =
+      is_nested() ? match(letter, {open}) : match(letter, {open, without_space(syntax_->call_end)});
   if (!mark) return;
   if (!name_) announce();
   if (*mark == 0) {
@@ -193,18 +208,21 @@ void MarkedCallReader::take_pair_or_end(char letter) {
     place_ = Place::kKey;
     return;
   }
-  arguments_ += arguments_.empty() ? "{}" : "}";
   finish();
 }
 
 void MarkedCallReader::take_key(char letter) {
+  const PairSyntax& pairs = syntax_->pairs;
+  if (is_nested() && !opens_value_ && (key_.starts_with('/') || (key_.empty() && letter == '/'))) {
+    return take_end(letter);
+  }
   key_ += letter;
-  for (const std::string_view end : {syntax_->pairs.key_end, syntax_->pairs.json_key_end}) {
+  if (is_nested() && key_.size() > kKeyBytesMax) state_ = State::kBroken;
+  for (const std::string_view end : {pairs.key_end, pairs.json_key_end}) {
     if (end.empty() || end.back() != letter || !key_.ends_with(end)) continue;
     key_.resize(key_.size() - end.size());
-    return begin_value(end == syntax_->pairs.json_key_end);
+    return begin_value(end == pairs.json_key_end);
   }
-  const PairSyntax& pairs = syntax_->pairs;
   if (pairs.type_open.empty() || !key_.ends_with(pairs.type_end)) return;
   const size_t type = key_.rfind(pairs.type_open);
   if (type == std::string::npos) return;
@@ -212,42 +230,121 @@ void MarkedCallReader::take_key(char letter) {
   begin_value(/*is_json=*/true);
 }
 
+void MarkedCallReader::take_end(char letter) {
+  key_ += letter;
+  const bool is_call = containers_.size() == 1;
+  std::string_view end = is_call ? without_space(syntax_->call_end) : containers_.back().end;
+  end.remove_prefix(std::min(syntax_->pairs.open.size(), end.size()));
+  if (may_become(key_, end)) return;
+  if (key_ != end) {
+    state_ = State::kBroken;
+  } else if (is_call) {
+    finish();
+  } else {
+    close_container();
+  }
+}
+
 void MarkedCallReader::begin_value(bool is_json) {
+  const PairSyntax& pairs = syntax_->pairs;
+  if (std::exchange(opens_value_, false)) {
+    // The key decides where the schema leaves it open.
+    const bool may_be_list = admits(kind_, "array");
+    containers_.push_back(
+        {.is_list = may_be_list && (!admits(kind_, "object") || key_ == pairs.item_key),
+         .left_out = repeats_,
+         .end = value_end_});
+    path_ += pairs.key_end;
+    containers_.back().path_bytes = path_.size();
+  }
+  Container& container = containers_.back();
+  path_.resize(container.path_bytes);
+  path_ += key_;
   kind_ = {};
-  if (!syntax_->pairs.json_key_end.empty() || !syntax_->pairs.type_open.empty()) {
+  if (!pairs.json_key_end.empty() || !pairs.type_open.empty()) {
     kind_.raw = !is_json;
   } else if (kinds_ != nullptr) {
-    if (const auto known = kinds_->find(key_); known != kinds_->end()) kind_ = known->second;
+    if (const auto known = kinds_->find(path_); known != kinds_->end()) kind_ = known->second;
   }
-  repeats_ = !keys_.insert(key_).second;
+  const bool again = !container.is_list && !container.keys.insert(key_).second;
+  repeats_ = container.left_out || again;
   std::string& json = told();
-  json += arguments_.empty() ? "{\"" : ", \"";
-  append_json_string(key_, json);
-  json += kind_.raw ? "\": \"" : "\": ";
+  json += container.has_any ? ", " : (container.is_list ? "[" : "{");
+  container.has_any = true;
+  if (!container.is_list) {
+    json += '"';
+    append_json_string(key_, json);
+    json += "\": ";
+  }
+  if (kind_.raw) json += '"';
+  value_end_ = pairs.value_end;
+  if (is_nested()) value_end_ += key_ + std::string(pairs.key_end);
+  before_value_ = true;
   at_value_start_ = true;
-  place_ = syntax_->pairs.value_open.empty() ? Place::kValue : Place::kValueOpen;
+  place_ = pairs.value_open.empty() ? Place::kValue : Place::kValueOpen;
+}
+
+void MarkedCallReader::open_container(char first_of_key) {
+  if (containers_.size() >= LiteralReader::kDepthMax) {
+    state_ = State::kBroken;
+    return;
+  }
+  window_.clear();
+  key_ = first_of_key;
+  opens_value_ = true;
+  place_ = Place::kKey;
+}
+
+void MarkedCallReader::close_container() {
+  repeats_ = containers_.back().left_out;
+  told() += containers_.back().is_list ? ']' : '}';
+  containers_.pop_back();
+  left_out_.clear();
+  place_ = Place::kPairOrEnd;
+}
+
+bool MarkedCallReader::take_value_begin(char letter) {
+  const PairSyntax& pairs = syntax_->pairs;
+  std::string_view said = window_;
+  if (!kind_.raw) said.remove_prefix(std::min(said.find_first_not_of(kTurnSpace), said.size()));
+  if (said.empty()) return true;
+  if (!pairs.quote_open.empty()) {
+    if (may_become(said, pairs.quote_open)) return true;
+    if (said == pairs.quote_open) {
+      window_.clear();
+      value_end_ = std::string(pairs.quote_close) + std::string(pairs.value_end);
+      before_value_ = false;
+      return true;
+    }
+  }
+  if (is_nested() && !kind_.raw) {
+    if (said == pairs.open || may_become(said, pairs.open)) return true;
+    if (said.size() == pairs.open.size() + 1 && said.starts_with(pairs.open) && letter != '/') {
+      open_container(letter);
+      return true;
+    }
+  }
+  before_value_ = false;
+  if (kind_.raw || said.size() > 1) return false;
+  if (letter != '"' && letter != '{' && letter != '[') return false;
+  json_.clear();
+  literal_.emplace(ValueSyntax::kJson, /*arguments=*/false);
+  literal_->take(letter, json_);
+  return true;
 }
 
 void MarkedCallReader::take_value(char letter) {
   window_ += letter;
-  const std::string_view end = syntax_->pairs.value_end;
-  const bool at_mark = letter == end.back() && window_.ends_with(end);
+  if (before_value_ && take_value_begin(letter)) return;
+  const bool at_mark = letter == value_end_.back() && window_.ends_with(value_end_);
   if (literal_) return take_json_value(letter, at_mark);
-  if (!kind_.raw && at_value_start_ && !is_turn_space(letter)) {
-    at_value_start_ = false;
-    if (letter == '"' || letter == '{' || letter == '[') {
-      json_.clear();
-      literal_.emplace(ValueSyntax::kJson, /*arguments=*/false);
-      return literal_->take(letter, json_);
-    }
-  }
-  if (at_mark) end_value(window_.size() - end.size());
+  if (at_mark) end_value(window_.size() - value_end_.size());
 }
 
 // A text of JSON may hold the mark. So the mark is the value's end only behind all of a JSON value;
 // where the value turns out to be no JSON, the first mark is.
 void MarkedCallReader::take_json_value(char letter, bool at_mark) {
-  const std::string_view end = syntax_->pairs.value_end;
+  const std::string_view end = value_end_;
   if (literal_->state() == LiteralReader::State::kOpen) {
     literal_->take(letter, json_);
     if (literal_->state() == LiteralReader::State::kBroken) return give_up_literal();
@@ -271,7 +368,7 @@ void MarkedCallReader::give_up_literal() {
     return;
   }
   if (!hidden_end_) return;
-  const size_t value_bytes = *hidden_end_ - syntax_->pairs.value_end.size();
+  const size_t value_bytes = *hidden_end_ - value_end_.size();
   rest_ = window_.substr(*hidden_end_);
   raw_.resize(raw_.size() - rest_.size());
   window_.resize(*hidden_end_);
@@ -286,6 +383,8 @@ void MarkedCallReader::end_value(size_t bytes) {
     told() += '"';
   } else if (literal_) {
     told() += argument_value(json_, kind_);
+  } else if (is_nested() && without_space(window_).empty() && !admits(kind_, "string")) {
+    told() += admits(kind_, "array") ? "[]" : "{}";
   } else {
     const std::string_view padding = syntax_->pairs.padding;
     std::string_view value = window_;
@@ -303,7 +402,7 @@ void MarkedCallReader::tell_raw(bool ends) {
   const std::string_view padding = syntax_->pairs.padding;
   const std::string_view text = window_;
   size_t first = 0;
-  size_t last = text.size() - (ends ? 0 : begun_bytes(text, syntax_->pairs.value_end));
+  size_t last = text.size() - (ends ? 0 : begun_bytes(text, value_end_));
   if (last == 0 && !ends) return;
   if (at_value_start_ && !padding.empty() && text.starts_with(padding)) first = padding.size();
   if (!padding.empty() && text.substr(first, last - first).ends_with(padding)) {
@@ -315,6 +414,7 @@ void MarkedCallReader::tell_raw(bool ends) {
 }
 
 void MarkedCallReader::finish() {
+  if (syntax_->form == CallForm::kPairs) arguments_ += containers_.front().has_any ? "}" : "{}";
   const auto arguments = parse_json(arguments_);
   state_ = arguments && arguments->is_object() ? State::kWhole : State::kBroken;
 }

@@ -1,6 +1,7 @@
 // Reads a call whose name and arguments stand between marks, as a row of CallSyntax says: CallForm
 // kLiteral and kPairs. The arguments come out as a JSON object, as they come. A parameter that is
-// given twice is read and left out: the first one counts.
+// given twice is read and left out: the first one counts. Pairs may hold pairs, where the row says
+// so: the schema of the function, or else the first key, tells a list from an object.
 #pragma once
 
 #include <initializer_list>
@@ -8,6 +9,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "server/api/common/call_reader.h"
 #include "server/api/common/literal_reader.h"
@@ -34,6 +36,7 @@ class MarkedCallReader final : public CallReader {
  private:
   enum class Place {
     kHead,
+    kId,
     kName,
     kNameEnd,  // the mark behind the name, or the one before a number
     kNumber,
@@ -46,7 +49,18 @@ class MarkedCallReader final : public CallReader {
     kCallEnd,
   };
 
+  // All arguments, or a value that is made of pairs.
+  struct Container {
+    bool is_list = false;
+    bool has_any = false;
+    bool left_out = false;
+    std::string end = {};             // of its value
+    std::set<std::string> keys = {};  // that have come
+    size_t path_bytes = 0;            // of path_, up to its own pairs
+  };
+
   void take(char letter);
+  void take_id(char letter);
   void take_name(char letter);
   void take_name_end(char letter);
   void take_number(char letter);
@@ -54,7 +68,9 @@ class MarkedCallReader final : public CallReader {
   void take_literal(char letter);
   void take_pair_or_end(char letter);
   void take_key(char letter);
+  void take_end(char letter);  // of a container that is made of pairs with ends of their own
   void take_value(char letter);
+  bool take_value_begin(char letter);  // whether more must come before it is a value's text
   void take_json_value(char letter, bool at_mark);
 
   // Adds the letter, but for white space before a mark, to window_ and says which of the marks it
@@ -62,7 +78,10 @@ class MarkedCallReader final : public CallReader {
   // broken.
   std::optional<size_t> match(char letter, std::initializer_list<std::string_view> marks);
   void announce();  // the name
+  bool is_nested() const { return !syntax_->pairs.item_key.empty(); }
   void begin_value(bool is_json);
+  void open_container(char first_of_key);
+  void close_container();
   void end_value(size_t bytes);  // of window_, which holds the mark behind them as well
   void tell_raw(bool ends);      // what is sure of a text in window_
   std::optional<size_t> find_hidden_end() const;
@@ -86,14 +105,18 @@ class MarkedCallReader final : public CallReader {
   // The end of the first mark within a text of it: in raw_, or, of a value, in window_.
   std::optional<size_t> hidden_end_;
   // For pairs:
+  std::vector<Container> containers_ = {Container{}};  // open ones; the first holds all arguments
+  std::string path_;                                   // of the value: see ParameterKinds
+  bool opens_value_ = false;  // the key is the first of a container that is a value
   std::string key_;
-  std::set<std::string> keys_;  // that have come
-  bool repeats_ = false;        // the key had come already
-  std::string left_out_;        // of such a pair
+  bool repeats_ = false;  // the key had come already, or that of a container around it
+  std::string left_out_;  // of such a pair
   ParameterKind kind_;
-  bool at_value_start_ = false;
-  std::string json_;     // of literal_
-  size_t json_end_ = 0;  // in window_, once literal_ is whole
+  std::string value_end_;
+  bool before_value_ = false;    // its text has not begun: a quote may, or pairs
+  bool at_value_start_ = false;  // none of its text has been told
+  std::string json_;             // of literal_
+  size_t json_end_ = 0;          // in window_, once literal_ is whole
 };
 
 }  // namespace lockstep

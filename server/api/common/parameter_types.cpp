@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "server/api/common/text_marks.h"
@@ -62,10 +63,11 @@ unsigned types_of(const Json& schema) {
   return kAny;
 }
 
-// Whether a text can stand before the mark as it is.
-bool is_writable(const Json& value, std::string_view end) {
+// Whether a text can stand before the mark that ends it, as it is.
+bool is_writable(const Json& value, const PairSyntax& pairs) {
   if (!value.is_string()) return false;
   const auto& text = value.get_ref<const std::string&>();
+  const std::string_view end = pairs.quote_close.empty() ? pairs.value_end : pairs.quote_close;
   return !text.empty() && text.find(end) == std::string::npos;
 }
 
@@ -76,11 +78,10 @@ bool is_raw(const Json& schema, const PairSyntax& pairs) {
   bool raw = true;
   for (const auto& [name, value] : schema.items()) {
     if (name == "enum") {
-      raw = raw && value.is_array() && std::ranges::all_of(value, [&](const Json& one) {
-              return is_writable(one, pairs.value_end);
-            });
+      raw = raw && value.is_array() &&
+            std::ranges::all_of(value, [&](const Json& one) { return is_writable(one, pairs); });
     } else if (name == "const") {
-      raw = raw && is_writable(value, pairs.value_end);
+      raw = raw && is_writable(value, pairs);
     } else {
       constexpr std::string_view kHarmless[] = {"type",    "title",    "description",
                                                 "default", "examples", "deprecated"};
@@ -90,17 +91,114 @@ bool is_raw(const Json& schema, const PairSyntax& pairs) {
   return raw;
 }
 
+// The schema that a schema refers to, if it does nothing else; null otherwise.
+const Json* find_referred(const Json& root, const Json& schema) {
+  const auto reference = schema.is_object() ? schema.find("$ref") : schema.end();
+  if (!schema.is_object() || reference == schema.end() || !reference->is_string()) return nullptr;
+  const auto& text = reference->get_ref<const std::string&>();
+  constexpr std::string_view kNotes[] = {"$ref",    "title",    "description",
+                                         "default", "examples", "deprecated"};
+  for (const auto& [name, value] : schema.items()) {
+    if (std::ranges::find(kNotes, name) == std::end(kNotes)) return nullptr;
+  }
+  if (!text.starts_with("#/")) return nullptr;
+  try {
+    const Json::json_pointer pointer(text.substr(1));
+    return root.contains(pointer) ? &root.at(pointer) : nullptr;
+  } catch (const Json::exception&) {
+    return nullptr;
+  }
+}
+
+// The kinds of the values that a schema's pairs lead to. Where pairs hold pairs, the constraint of
+// a turn inlines the same references: those that do not lead back to themselves.
+class KindsReader {
+ public:
+  KindsReader(const Json& root, const PairSyntax& pairs, ParameterKinds& kinds)
+      : root_(root), pairs_(pairs), kinds_(kinds) {}
+
+  // `path`: of the value that the schema is of, with key_end behind it; empty: of all arguments.
+  // Recursion is bounded by the depth of the JSON text and the number of its references.
+  void read_pairs(const Json& schema, const std::string& path) {
+    if (!schema.is_object()) return;
+    const auto properties = schema.find("properties");
+    if (properties != schema.end() && properties->is_object()) {
+      for (const auto& [name, value] : properties->items()) add(path + name, value);
+    }
+    if (!is_nested() || path.empty()) return;
+    const auto items = schema.find("items");
+    if (items != schema.end()) add(path + std::string(pairs_.item_key), *items);
+    for (const char* const name : {"anyOf", "oneOf"}) {
+      const auto ways = schema.find(name);
+      if (ways == schema.end() || !ways->is_array()) continue;
+      for (const Json& way : *ways) follow(way, [&](const Json& one) { read_pairs(one, path); });
+    }
+  }
+
+ private:
+  bool is_nested() const { return !pairs_.item_key.empty(); }
+
+  void add(const std::string& path, const Json& schema) {
+    if (!is_nested()) {
+      kinds_.emplace(path, ParameterKind{is_raw(schema, pairs_), types_of(schema)});
+      return;
+    }
+    follow(schema, [&](const Json& known) {
+      if (kinds_.size() >= kKindsMax) return;
+      const ParameterKind kind{is_raw(known, pairs_), types_with_references(known)};
+      const auto [at, is_new] = kinds_.emplace(path, kind);
+      // Several ways to write a value make sure only what they share.
+      if (!is_new) at->second = {at->second.raw && kind.raw, at->second.types | kind.types};
+      read_pairs(known, path + std::string(pairs_.key_end));
+    });
+  }
+
+  unsigned types_with_references(const Json& schema) const {
+    for (const char* const name : {"anyOf", "oneOf"}) {
+      const auto ways = schema.is_object() ? schema.find(name) : schema.end();
+      if (!schema.is_object() || schema.contains("type") || ways == schema.end()) continue;
+      unsigned bits = 0;
+      for (const Json& way : *ways) {
+        const Json* const referred = find_referred(root_, way);
+        bits |= types_of(referred != nullptr ? *referred : way);
+      }
+      return bits;
+    }
+    return types_of(schema);
+  }
+
+  // Calls `take` with the schema, or with the one that it refers to.
+  template <typename Take>
+  void follow(const Json& schema, const Take& take) {
+    if (++steps_ > kStepsMax) return;
+    const Json* const referred = find_referred(root_, schema);
+    const bool is_deep = open_.size() >= kReferencesMax;
+    if (referred == nullptr || is_deep || !open_.insert(referred).second) return take(schema);
+    follow(*referred, take);
+    open_.erase(referred);
+  }
+
+  // References that branch make more of a schema than its text has.
+  static constexpr size_t kKindsMax = 4096;
+  static constexpr size_t kStepsMax = 65536;
+  static constexpr size_t kReferencesMax = 32;  // within one another
+  const Json& root_;
+  const PairSyntax& pairs_;
+  ParameterKinds& kinds_;
+  std::set<const Json*> open_;  // schemas that are being read through a reference
+  size_t steps_ = 0;
+};
+
 }  // namespace
 
 ParameterKinds find_parameter_kinds(const Json& parameters, const PairSyntax& pairs) {
   ParameterKinds kinds;
-  if (!parameters.is_object()) return kinds;
-  const auto properties = parameters.find("properties");
-  if (properties == parameters.end() || !properties->is_object()) return kinds;
-  for (const auto& [name, schema] : properties->items()) {
-    kinds.emplace(name, ParameterKind{is_raw(schema, pairs), types_of(schema)});
-  }
+  KindsReader(parameters, pairs, kinds).read_pairs(parameters, "");
   return kinds;
+}
+
+bool admits(const ParameterKind& kind, std::string_view type) {
+  return (kind.types & type_bits(type)) != 0;
 }
 
 std::string_view type_name(const ParameterKind& kind) {

@@ -17,11 +17,15 @@ struct ParameterKind {
   unsigned types = ~0U;
 };
 
-// By the parameter's name. What is not there may be anything.
+// By the parameter's name. Where pairs hold pairs, also by a path: the keys that lead to a value,
+// with PairSyntax::key_end between them. What is not there may be anything.
 using ParameterKinds = std::map<std::string, ParameterKind, std::less<>>;
 
 // The kinds of a function's parameters, a JSON schema or null, as the family writes them.
 ParameterKinds find_parameter_kinds(const Json& parameters, const PairSyntax& pairs);
+
+// Whether it admits the JSON type of this name.
+bool admits(const ParameterKind& kind, std::string_view type);
 
 // The name in JSON of the type that the kind admits; "object" for texts that are written as JSON,
 // and for any of several types.

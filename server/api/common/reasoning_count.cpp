@@ -18,9 +18,14 @@ void ReasoningCount::add(const Output& output) {
     ++seen_;
     parser_->push(token.bytes);
     const TurnParser::ReasoningState reasoning = parser_->reasoning_state();
-    // Between messages there is a head, which is no reasoning.
-    const bool has_ended = reasoning == TurnParser::ReasoningState::kOver && !of_messages_;
-    if (reasoning == TurnParser::ReasoningState::kOpen || has_ended) {
+    if (of_messages_) {
+      // Between messages there is a head, which is no reasoning.
+      if (reasoning == TurnParser::ReasoningState::kOpen)
+        tokens_ = tokens_ == 0 ? seen_ : tokens_ + 1;
+      continue;
+    }
+    if (reasoning == TurnParser::ReasoningState::kOpen ||
+        reasoning == TurnParser::ReasoningState::kOver) {
       tokens_ = seen_;
     }
     if (reasoning == TurnParser::ReasoningState::kOver ||
@@ -30,7 +35,7 @@ void ReasoningCount::add(const Output& output) {
   }
   // The tokens of a stop string do not come.
   const bool go_on = parser_ && parser_->reasoning_state() == TurnParser::ReasoningState::kOpen;
-  if (go_on && output.finish) tokens_ = output.generated_tokens;
+  if (go_on && output.finish) tokens_ += output.generated_tokens - seen_;
 }
 
 }  // namespace lockstep

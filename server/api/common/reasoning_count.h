@@ -20,7 +20,8 @@ class ReasoningCount {
   // The next output of the request.
   void add(const Output& output);
 
-  // Tokens up to the end of the reasoning, its mark among them; all so far while it goes on.
+  // Tokens up to the end of the reasoning, its mark among them; all so far while it goes on. Of
+  // messages, those of all reasoning, and the first one's head.
   uint64_t tokens() const { return tokens_; }
 
  private:

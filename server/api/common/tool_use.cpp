@@ -129,6 +129,9 @@ Json template_tools(const ToolUse& tools, bool describes_all) {
     Json inner = {{"name", function.name}};
     if (!function.description.empty() || describes_all) inner["description"] = function.description;
     if (!function.parameters.is_null()) inner["parameters"] = function.parameters;
+    if (describes_all && function.parameters.is_null()) {
+      inner["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
+    }
     list.push_back({{"type", "function"}, {"function", std::move(inner)}});
   }
   return list;

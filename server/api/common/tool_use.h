@@ -44,7 +44,7 @@ void add_function(ToolUse& tools, JsonFields& tool, const Json* parameters);
 void check_tool_choice(JsonFields& fields, std::string_view name, const ToolUse& tools);
 
 // The functions as chat templates want them. `describes_all`: those without a description have an
-// empty one.
+// empty one, and those without parameters the schema of no members.
 Json template_tools(const ToolUse& tools, bool describes_all = false);
 
 // The arguments of an earlier call, which clients send as a JSON text, as templates want them: an
@@ -62,7 +62,8 @@ ApiResult<std::optional<StructuredOutput>> constrain_turn(
     const ChatFamily& family, const ToolUse& tools, const std::optional<StructuredOutput>& answer);
 
 // Puts the calls of earlier turns into the messages as text, for a family whose template takes
-// tools and writes no calls: a list of objects, or of calls in Python's syntax. `secret`, a text
+// tools and writes no calls: objects, or calls in Python's syntax, in lists or each in a group of
+// its own. `secret`, a text
 // that no message can know, stands for the mark that opens a group of calls, and for the one that
 // closes it.
 void write_calls(const CallSyntax& syntax, std::string_view secret, Json& messages);

@@ -26,7 +26,15 @@ std::optional<bool> begins_call(const CallSyntax& syntax, std::string_view text)
 
 // Whether a group without a mark may begin with this letter.
 bool begins_bare(const CallSyntax& syntax, char letter) {
-  return letter == (syntax.list_open.empty() ? '{' : syntax.list_open.front());
+  if (!syntax.list_open.empty()) return letter == syntax.list_open.front();
+  return syntax.form == CallForm::kObject ? letter == '{' : is_name_letter(letter);
+}
+
+// Whether a text without the end of a head is the begin of one.
+bool is_begun_head(const MessageSyntax& messages, std::string_view text) {
+  if (text.starts_with(messages.start)) return true;
+  if (!messages.channel.empty()) return text.starts_with(messages.channel);
+  return text.starts_with(messages.recipient) && text.find_first_of(kSpace) == text.npos;
 }
 
 // Turn::open of a turn with this last event.
@@ -84,13 +92,13 @@ std::vector<TurnEvent> TurnParser::finish() {
     add(TurnEvent::Kind::kCallEnd, group_ + reader().raw(), false);
   } else if (place_ == Place::kCall) {
     say(std::exchange(group_, {}) + reader().raw());
-  } else if (place_ == Place::kOpened) {
+  } else if (place_ == Place::kOpened || place_ == Place::kCallOpen) {
     say(std::exchange(group_, {}));
   }
   // Text that is left behind a call may only be the beginning of its group's end, and that of a
   // head is none of a message.
-  const bool in_head = place_ == Place::kHead && (pending_.starts_with(rules_.messages->start) ||
-                                                  pending_.starts_with(rules_.messages->channel));
+  const bool in_head = place_ == Place::kHead && is_begun_head(*rules_.messages, pending_);
+  if (in_head) held_space_.clear();
   const bool unfinished_mark = place_ == Place::kAfterCall || in_head;
   auto kind = place_ == Place::kReasoning ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
   if (place_ == Place::kMessage) kind = message_kind_;
@@ -132,6 +140,8 @@ bool TurnParser::step() {
       return head();
     case Place::kMessage:
       return message();
+    case Place::kCallOpen:
+      return call_open();
     case Place::kDropped:
       done_ = pending_.size();
       return false;
@@ -144,9 +154,16 @@ bool TurnParser::step() {
 
 bool TurnParser::before_reasoning() {
   const std::string_view mark = rules_.marks->open;
+  const std::string_view close = rules_.marks->close;
   const size_t start = std::min(rest().find_first_not_of(kSpace), rest().size());
   const std::string_view said = rest().substr(start);
-  if (may_become(said, mark)) return false;
+  if (may_become(said, mark) || may_become(said, close)) return false;
+  // A model that does not reason may say so by the second mark alone.
+  if (said.starts_with(close)) {
+    done_ += start;
+    place_ = Place::kReasoning;
+    return true;
+  }
   if (!said.starts_with(mark)) {
     place_ = looks_for_marks() ? Place::kBegin : Place::kPlain;
     return true;
@@ -240,13 +257,25 @@ bool TurnParser::opened() {
   const auto begins = begins_call(*rules_.calls, rest().substr(start));
   if (!begins) return false;
   if (!*begins) {
+    go_on_with_text();
     say(std::exchange(group_, {}));
-    place_ = Place::kText;
     return true;
   }
   group_ += take(start);
   begin_call();
   return true;
+}
+
+// Whether messages to functions hold groups of calls.
+bool TurnParser::has_calls_within() const {
+  return rules_.messages != nullptr && rules_.calls != nullptr && !rules_.calls->open.empty();
+}
+
+// Goes on where a supposed call turns out to be text.
+void TurnParser::go_on_with_text() {
+  place_ = rules_.messages != nullptr ? Place::kMessage : Place::kText;
+  message_kind_ = TurnEvent::Kind::kText;
+  has_text_ = true;
 }
 
 void TurnParser::begin_call() {
@@ -279,9 +308,7 @@ bool TurnParser::head() {
   const size_t size = is_head ? near.find(messages.body) : std::string_view::npos;
   if (is_head && size == near.npos && near.size() == said.size()) return false;
   if (size == near.npos) {
-    message_kind_ = TurnEvent::Kind::kText;
-    has_text_ = true;
-    place_ = Place::kMessage;
+    go_on_with_text();
     say(take(1));  // a mark that is none would be found again
     return true;
   }
@@ -292,10 +319,18 @@ bool TurnParser::head() {
 
 // Text or reasoning, or a call that is read on from its arguments.
 void TurnParser::begin_message(std::string_view head) {
-  const MessageHead read = read_message_head(*rules_.messages, head);
+  const MessageSyntax& messages = *rules_.messages;
+  const MessageHead read = read_message_head(messages, head);
   const CallSyntax* calls = rules_.calls;
-  if (!read.recipient.empty() && calls != nullptr) {
+  const bool is_inner = !read.recipient.empty() && read.recipient == messages.reasoning_recipient;
+  const bool to_function =
+      !read.recipient.empty() && !is_inner && read.recipient != messages.answer_recipient;
+  if (to_function && calls != nullptr) {
     group_ = head;
+    if (has_calls_within()) {
+      place_ = Place::kCallOpen;
+      return;
+    }
     std::string_view name = read.recipient;
     if (name.starts_with(calls->prefix)) name.remove_prefix(calls->prefix.size());
     begin_call();
@@ -304,12 +339,30 @@ void TurnParser::begin_message(std::string_view head) {
     return;
   }
   place_ = Place::kMessage;
-  const bool reasons = read.recipient.empty() && read.channel == rules_.messages->reasoning_channel;
+  const bool on_channel = read.recipient.empty() && !messages.channel.empty() &&
+                          read.channel == messages.reasoning_channel;
+  const bool reasons = is_inner || on_channel;
   message_kind_ = reasons ? TurnEvent::Kind::kReasoning : TurnEvent::Kind::kText;
   bool& has_begun = reasons ? has_reasoned_ : has_text_;
   held_space_ = has_begun ? "\n\n" : "";
   has_begun = true;
-  if (!read.recipient.empty()) say(head);
+  if (to_function) say(head);
+}
+
+bool TurnParser::call_open() {
+  const size_t start = rest().find_first_not_of(kSpace);
+  if (start == std::string::npos) return false;
+  const std::string_view said = rest().substr(start);
+  const std::string_view open = rules_.calls->open;
+  if (may_become(said, open)) return false;
+  if (said.starts_with(open)) {
+    group_ += take(start + open.size());
+    place_ = Place::kOpened;
+  } else {
+    go_on_with_text();
+    say(std::exchange(group_, {}));
+  }
+  return true;
 }
 
 bool TurnParser::message() {
@@ -339,7 +392,8 @@ bool TurnParser::call() {
   add(TurnEvent::Kind::kCallEnd, group_ + reader().raw());
   group_.clear();
   ++calls_;
-  place_ = rules_.messages != nullptr ? Place::kHead : Place::kAfterCall;
+  const bool is_message = rules_.messages != nullptr && !has_calls_within();
+  place_ = is_message ? Place::kHead : Place::kAfterCall;
   if (!rules_.parallel) place_ = Place::kDropped;
   return true;
 }
@@ -370,13 +424,11 @@ void TurnParser::break_call() {
   // The text before a name may hold another call.
   if (!called_ && !reader().name() && rules_.calls->form != CallForm::kObject) {
     give_back(reader().raw());
-    place_ = Place::kText;
+    go_on_with_text();
     return say(std::exchange(group_, {}));
   }
   std::string raw = std::exchange(group_, {}) + reader().raw();
-  place_ = rules_.messages != nullptr ? Place::kMessage : Place::kText;
-  message_kind_ = TurnEvent::Kind::kText;
-  has_text_ = true;
+  go_on_with_text();
   if (called_) {
     add(TurnEvent::Kind::kCallEnd, std::move(raw), false);
   } else {
@@ -389,8 +441,10 @@ bool TurnParser::after_call() {
   if (start == std::string::npos) return false;
   const std::string_view said = rest().substr(start);
   const CallSyntax& calls = *rules_.calls;
-  if (!calls.separator.empty() && said.starts_with(calls.separator)) {
-    group_ = take(start + calls.separator.size());
+  const std::string_view separator = without_space(calls.separator);
+  if (may_become(said, separator)) return false;
+  if (!separator.empty() && said.starts_with(separator)) {
+    group_ = take(start + separator.size());
     place_ = Place::kOpened;
     return true;
   }
@@ -407,7 +461,7 @@ bool TurnParser::after_call() {
     }
   }
   if (closes > 0) done_ += start + closes;
-  place_ = Place::kText;
+  place_ = rules_.messages != nullptr ? Place::kHead : Place::kText;
   return true;
 }
 

@@ -88,6 +88,7 @@ class TurnParser {
     kAfterCall,  // before the separator or the end of the group
     kHead,       // of a message
     kMessage,    // of reasoning or of text
+    kCallOpen,   // of a message to a function, before the group of calls
     kDropped,
     kPlain  // nothing is looked for
   };
@@ -104,6 +105,7 @@ class TurnParser {
   bool after_call();
   bool head();
   bool message();
+  bool call_open();
 
   void begin_message(std::string_view head);
   void begin_call();
@@ -111,6 +113,8 @@ class TurnParser {
   void open_group(std::string mark);
   void start_call();
   void break_call();
+  void go_on_with_text();
+  bool has_calls_within() const;
   void give_back(std::string_view text);
   // Text whose last white space is held back: before a call it is no part of the answer.
   void say(std::string_view text, TurnEvent::Kind kind = TurnEvent::Kind::kText);

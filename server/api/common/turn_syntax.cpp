@@ -1,6 +1,7 @@
 #include "server/api/common/turn_syntax.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "engine/base/json.h"
@@ -31,7 +32,8 @@ struct Probe {
 };
 
 // Renders a question and this answer by the template; empty where it refuses.
-std::string render_probe(const Engine& engine, Json answer, Probe probe) {
+std::string render_probe(const Engine& engine, ToolsVariable tools_variable, Json answer,
+                         Probe probe) {
   Json messages = Json::array();
   if (probe.with_system) messages.push_back({{"role", "system"}, {"content", kProbeSystem}});
   messages.push_back({{"role", "user"}, {"content", "?"}});
@@ -43,21 +45,23 @@ std::string render_probe(const Engine& engine, Json answer, Probe probe) {
     function["parameters"] = {{"type", "object"}, {"properties", Json::object()}};
     tools = Json::array({{{"type", "function"}, {"function", std::move(function)}}});
   }
-  const auto text = engine.render_chat({{"messages", std::move(messages)},
-                                        {"tools", std::move(tools)},
-                                        {"documents", nullptr},
-                                        {"add_generation_prompt", probe.opens_turn}});
+  Json variables = {{"messages", std::move(messages)},
+                    {"documents", nullptr},
+                    {"add_generation_prompt", probe.opens_turn}};
+  put_tools(tools_variable, std::move(tools), variables);
+  const auto text = engine.render_chat(variables);
   return text ? text->text : "";
 }
 
 // The row by whose sign the template's text of a turn with a call is known.
-const CallSyntax* find_sign(const Engine& engine, Json arguments) {
+const CallSyntax* find_sign(const Engine& engine, ToolsVariable variable, Json arguments) {
   const Json call = {{"id", "abcdefgh1"},
                      {"type", "function"},
                      {"function", {{"name", kProbeFunction}, {"arguments", std::move(arguments)}}}};
-  const std::string text = render_probe(
-      engine, {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
-      {.with_tools = true});
+  const std::string text =
+      render_probe(engine, variable,
+                   {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({call})}},
+                   {.with_tools = true});
   for (const CallSyntax& row : call_syntaxes()) {
     if (text.find(row.sign) != std::string::npos) return &row;
   }
@@ -74,13 +78,26 @@ const CallSyntax* find_tool_sign(std::string_view text) {
   return nullptr;
 }
 
+// The template's text of the tools, and the variable in which it takes them. A template that does
+// not list them does not know them, whatever it makes of calls: nothing then.
+std::string list_tools(const Engine& engine, ToolsVariable& variable) {
+  for (const ToolsVariable way :
+       {ToolsVariable::kTools, ToolsVariable::kXmlTools, ToolsVariable::kFunctions}) {
+    std::string listed = render_probe(engine, way, nullptr, {.with_tools = true});
+    if (listed.find(kProbeFunction) == std::string::npos) continue;
+    variable = way;
+    return listed;
+  }
+  return "";
+}
+
 void find_calls(const Engine& engine, ChatFamily& family) {
-  // A template that does not list the tools does not know them, whatever it makes of calls.
-  const std::string listed = render_probe(engine, nullptr, {.with_tools = true});
-  if (listed.find(kProbeFunction) != std::string::npos) {
-    family.calls = find_sign(engine, {{"a", 1}});
+  const std::string listed = list_tools(engine, family.tools_variable);
+  const ToolsVariable variable = family.tools_variable;
+  if (!listed.empty()) {
+    family.calls = find_sign(engine, variable, {{"a", 1}});
     if (family.calls == nullptr) {
-      family.calls = find_sign(engine, "{\"a\": 1}");
+      family.calls = find_sign(engine, variable, "{\"a\": 1}");
       family.text_arguments = family.calls != nullptr;
     }
     if (family.calls == nullptr) {
@@ -91,10 +108,18 @@ void find_calls(const Engine& engine, ChatFamily& family) {
   }
   family.describes_all =
       family.calls != nullptr &&
-      render_probe(engine, nullptr, {.with_tools = true, .describes = false}).empty();
+      render_probe(engine, variable, nullptr, {.with_tools = true, .describes = false}).empty();
   family.general_tools = family.calls == nullptr;
   if (family.general_tools) family.calls = &general_syntax();
   family.messages = family.calls->messages;
+}
+
+std::string opening(const ReasoningMarks& marks) {
+  return std::string(marks.open);
+}
+
+std::string opening(const AnswerMarks& marks) {
+  return std::string(marks.lead) + std::string(marks.open);
 }
 
 // The marks of the table that stand around the word.
@@ -107,7 +132,8 @@ const Marks* find_marks(std::string_view text, std::string_view word,
   before = before.substr(0, said_bytes(before));
   const std::string_view behind = without_space(text.substr(found + word.size()));
   for (const Marks& marks : table) {
-    if (before.ends_with(marks.open) && behind.starts_with(marks.close)) return &marks;
+    const std::string open = opening(marks);
+    if (before.ends_with(without_space(open)) && behind.starts_with(marks.close)) return &marks;
   }
   return nullptr;
 }
@@ -118,10 +144,11 @@ const ReasoningMarks* find_reasoning_marks(std::string_view text) {
 }
 
 void find_reasoning(const Engine& engine, ChatFamily& family) {
-  for (const std::string_view member : {"reasoning_content", "thinking"}) {
+  const ToolsVariable variable = family.tools_variable;
+  for (const std::string_view member : {"reasoning_content", "thinking", "reasoning"}) {
     const std::string text = render_probe(
-        engine, {{"role", "assistant"}, {"content", "!"}, {std::string(member), kProbeReasoning}},
-        {});
+        engine, variable,
+        {{"role", "assistant"}, {"content", "!"}, {std::string(member), kProbeReasoning}}, {});
     family.reasoning = find_reasoning_marks(text);
     if (text.find(kProbeReasoning) == std::string::npos) continue;
     family.reasoning_member = member;
@@ -131,10 +158,10 @@ void find_reasoning(const Engine& engine, ChatFamily& family) {
   // Some take it as a part of the content; some never say it again, but open it in the prompt.
   const Json parts = Json::array(
       {{{"type", "thinking"}, {"thinking", kProbeReasoning}}, {{"type", "text"}, {"text", "!"}}});
-  family.reasoning =
-      find_reasoning_marks(render_probe(engine, {{"role", "assistant"}, {"content", parts}}, {}));
+  family.reasoning = find_reasoning_marks(
+      render_probe(engine, variable, {{"role", "assistant"}, {"content", parts}}, {}));
   if (family.reasoning != nullptr) return;
-  const std::string prompt = render_probe(engine, nullptr, {.opens_turn = true});
+  const std::string prompt = render_probe(engine, variable, nullptr, {.opens_turn = true});
   family.reasoning = find_open_reasoning(prompt);
   // Some write empty reasoning unless they are asked to think.
   if (family.reasoning == nullptr) family.reasoning = find_closed_reasoning(prompt);
@@ -143,11 +170,12 @@ void find_reasoning(const Engine& engine, ChatFamily& family) {
 // The control tokens that the family's marks hold.
 void find_control_marks(const Tokenizer& tokenizer, ChatFamily& family) {
   const CallSyntax& calls = *family.calls;
-  std::vector<std::string_view> marks = {
-      calls.open,           calls.close,         calls.head,
-      calls.number_open,    calls.name_end,      calls.call_end,
-      calls.pairs.open,     calls.pairs.key_end, calls.pairs.value_open,
-      calls.pairs.value_end};
+  std::vector<std::string_view> marks = {calls.open,           calls.close,
+                                         calls.head,           calls.id_end,
+                                         calls.number_open,    calls.name_end,
+                                         calls.call_end,       calls.pairs.open,
+                                         calls.pairs.key_end,  calls.pairs.value_open,
+                                         calls.pairs.value_end};
   if (calls.values == ValueSyntax::kGemma) marks.push_back(kGemmaQuote);
   if (family.reasoning != nullptr) {
     marks.insert(marks.end(), {family.reasoning->open, family.reasoning->close});
@@ -209,13 +237,38 @@ ChatFamily find_chat_family(const Engine& engine) {
   if (!engine.has_chat_template()) return family;
   find_calls(engine, family);
   family.system_messages =
-      render_probe(engine, nullptr, {.with_system = true}).find(kProbeSystem) != std::string::npos;
+      render_probe(engine, family.tools_variable, nullptr, {.with_system = true})
+          .find(kProbeSystem) != std::string::npos;
   find_reasoning(engine, family);
-  family.answer =
-      find_marks(render_probe(engine, {{"role", "assistant"}, {"content", kProbeAnswer}}, {}),
-                 kProbeAnswer, answer_marks());
+  family.answer = find_marks(render_probe(engine, family.tools_variable,
+                                          {{"role", "assistant"}, {"content", kProbeAnswer}}, {}),
+                             kProbeAnswer, answer_marks());
   find_control_marks(engine.tokenizer(), family);
   return family;
+}
+
+void put_tools(ToolsVariable variable, Json tools, Json& variables) {
+  variables["tools"] = nullptr;
+  if (variable == ToolsVariable::kTools) {
+    variables["tools"] = std::move(tools);
+    return;
+  }
+  Json functions = Json::array();
+  if (tools.is_array()) {
+    for (Json& tool : tools) functions.push_back(std::move(tool["function"]));
+  }
+  if (variable == ToolsVariable::kXmlTools) {
+    if (!functions.empty()) variables["xml_tools"] = std::move(functions);
+    return;
+  }
+  variables["functions"] = functions.empty() ? "" : functions.dump(4);
+  if (variables.contains("datetime")) return;
+  // The day alone: a prompt that differs each second is never in the cache.
+  const std::chrono::year_month_day today(
+      std::chrono::floor<std::chrono::days>(std::chrono::system_clock::now()));
+  variables["datetime"] =
+      fmt::format("{:04}-{:02}-{:02}", static_cast<int>(today.year()),
+                  static_cast<unsigned>(today.month()), static_cast<unsigned>(today.day()));
 }
 
 std::string fitting_call_id(const CallSyntax& syntax, const std::string& id) {

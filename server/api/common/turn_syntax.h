@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/base/json.h"
 #include "engine/engine.h"
 #include "engine/text/tokenizer.h"
 
@@ -38,6 +39,7 @@ struct AnswerMarks {
   std::string_view open;
   std::string_view close;
   std::string_view turn_end = {};  // may stand behind all of the turn
+  std::string_view lead = {};      // before `open`, at the end of the prompt
 };
 
 // All of them.
@@ -56,20 +58,31 @@ struct PairSyntax {
   std::string_view value_open = {};  // may be empty
   std::string_view value_end = {};
   std::string_view padding = {};  // within both: one at either end of a value is no part of it
+  // Around a text that holds one of these letters; models may write them around any value.
+  std::string_view quoted_letters = {};
+  std::string_view quote_open = {};
+  std::string_view quote_close = {};
+  // The key of each item of a list. With it, lists and objects are written as pairs of their own,
+  // and the key and key_end follow value_end, as in XML. Empty: they are JSON.
+  std::string_view item_key = {};
 };
 
 // A turn made of messages, each with a head that says what it is for: reasoning, the answer, or a
-// call of the function that it is sent to.
+// call of the function that it is sent to. The call is the message's text, or, where
+// CallSyntax::open is not empty, a group of calls within it.
 struct MessageSyntax {
-  std::string_view start;      // begins the head of a message that is not the turn's first
-  std::string_view channel;    // before the channel's name, in the head
-  std::string_view recipient;  // before the recipient's name, in the head
-  std::string_view body;       // behind the head
+  std::string_view start;         // begins the head of a message that is not the turn's first
+  std::string_view channel = {};  // before the channel's name, in the head; empty: there are none
+  std::string_view recipient;     // before the recipient's name, in the head
+  std::string_view body;          // behind the head
   std::array<std::string_view, 3> ends;
-  std::string_view reasoning_channel;
-  std::string_view reasoning_head;  // of a message of reasoning with which the turn begins
-  std::string_view next;            // behind a message's end, before the head of the next one
-  std::string_view answer_head;     // written before an answer that is held to a form
+  // A message of reasoning has either of both.
+  std::string_view reasoning_channel = {};
+  std::string_view reasoning_recipient = {};
+  std::string_view answer_recipient = {};  // or none
+  std::string_view reasoning_head;         // of a message of reasoning with which the turn begins
+  std::string_view next;         // behind a message's end, before the head of the next one
+  std::string_view answer_head;  // written before an answer that is held to a form
 };
 
 enum class CallForm {
@@ -89,7 +102,7 @@ enum class ValueSyntax {
 constexpr std::string_view kGemmaQuote = "<|\"|>";
 
 // A turn holds text and groups of calls: `open`, then calls with `separator` between them, then
-// `close`. White space around marks is skipped.
+// `close`. White space around marks is skipped; it is written as the marks of the row have it.
 struct CallSyntax {
   std::string_view name;
   // The text that a template of the family writes for a turn that calls the function
@@ -112,7 +125,9 @@ struct CallSyntax {
   bool grouped = false;  // calls follow one another in a group without a separator
 
   // For calls that are no objects:
-  std::string_view head = {};         // before the name
+  std::string_view head = {};         // before the name, or the id
+  std::string_view id = {};           // a pattern of an id before the name, not read
+  std::string_view id_end = {};       // behind it; empty: there is none
   std::string_view prefix = {};       // of each name; models leave it out at times
   std::string_view number_open = {};  // between name and name_end: a number or an id, not read
   std::string_view number = {};       // a pattern of it
@@ -120,8 +135,9 @@ struct CallSyntax {
   std::string_view call_end = {};     // behind the arguments
   ValueSyntax values = ValueSyntax::kJson;  // of kLiteral
   PairSyntax pairs = {};
-  // For all forms: the white space that the family writes between marks.
+  // For all forms: the white space that the family writes between marks,
   std::string_view line = {};
+  bool dense = false;  // or only between calls, and between them and the marks of their group
   const MessageSyntax* messages = nullptr;  // null: its turns are not made of messages
 };
 
@@ -138,11 +154,20 @@ struct ControlMark {
   bool ends_generation = false;  // constraints cannot ask for it
 };
 
+// The variable in which a chat template takes the tools.
+enum class ToolsVariable {
+  kTools,      // as OpenAI's clients send them
+  kXmlTools,   // "xml_tools": a list of the functions alone
+  kFunctions,  // "functions": the JSON text of that list, empty where there are none; it wants the
+               // date as well, as "datetime"
+};
+
 // The abilities of the model's chat template beyond text.
 struct ChatFamily {
   const CallSyntax* calls = nullptr;  // null: there is no chat template
   // The template knows no tools: they and their calls are put into the messages.
   bool general_tools = false;
+  ToolsVariable tools_variable = ToolsVariable::kTools;
   bool system_messages = false;  // it takes a message of the role "system", and says it
   // The marks between which turns start with reasoning; null: they do not.
   const ReasoningMarks* reasoning = nullptr;
@@ -152,7 +177,7 @@ struct ChatFamily {
   // The member of a message in which the template wants earlier reasoning.
   std::string_view reasoning_member = "reasoning_content";
   bool writes_calls = true;     // false: earlier calls are put into the messages as text
-  bool describes_all = false;   // it takes no functions without a description
+  bool describes_all = false;   // it takes no functions without a description, or parameters
   bool text_arguments = false;  // it takes the arguments of calls as JSON texts alone
   // The control tokens that mark calls and reasoning: the reader of a turn wants their text, and
   // constraints ask for them.
@@ -162,6 +187,9 @@ struct ChatFamily {
 
 // By what the template makes of turns with a call and with reasoning.
 ChatFamily find_chat_family(const Engine& engine);
+
+// Puts the tools, as template_tools() makes them or null, into the variables of a chat template.
+void put_tools(ToolsVariable variable, Json tools, Json& variables);
 
 // The id of a call, as the family's template takes it: the same for the same id.
 std::string fitting_call_id(const CallSyntax& syntax, const std::string& id);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "engine/serving/reasoning_watch.h"
@@ -68,6 +69,36 @@ TEST(ReasoningWatch, asks_for_all_tokens_of_the_end_in_their_order_and_once) {
   watch.add("<think>");
   watch.add("b");
   EXPECT_FALSE(watch.next());
+}
+
+TEST(ReasoningWatch, counts_all_reasoning_of_an_answer_together) {
+  ReasoningLimit asked = limit(3, false);
+  asked.again = "<more>";
+  asked.end_again = {kSecond};
+  EXPECT_EQ(free_pieces(asked, {"<think>", "a", "</think>", "x", "<mo", "re>", "b", "c", "d"}), 8U);
+  EXPECT_EQ(free_pieces(asked, {"<think>", "a", "b", "</think>", "x", "<more>c", "d"}), 6U);
+  // The answer need not begin with reasoning.
+  EXPECT_EQ(free_pieces(asked, {"x<mo", "re>", "a", "b", "c", "d"}), 5U);
+  EXPECT_EQ(free_pieces(asked, {"a", "<m", "ore", "<think>", "b", "c", "d", "e"}), 9U);
+}
+
+TEST(ReasoningWatch, asks_for_another_end_where_reasoning_opens_again_behind_a_spent_limit) {
+  ReasoningLimit asked = limit(1, true);
+  asked.again = "<more>";
+  asked.end_again = {kSecond, kFirst};
+  ReasoningWatch watch(asked);
+  for (const auto& [piece, next] :
+       std::vector<std::pair<std::string_view, TokenId>>{{"a", kFirst},
+                                                         {"</th", kSecond},
+                                                         {"ink>", 0},
+                                                         {"x", 0},
+                                                         {"<more>", kSecond},
+                                                         {"</think>", kFirst},
+                                                         {"y", 0},
+                                                         {"<more>", kSecond}}) {
+    watch.add(piece);
+    EXPECT_EQ(watch.next().value_or(0), next) << piece;
+  }
 }
 
 class ReasoningTest : public EngineTest {

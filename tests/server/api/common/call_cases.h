@@ -18,6 +18,9 @@ struct CallCase {
 // Families whose arguments are one value in a syntax of their own, or objects in lists.
 std::vector<CallCase> literal_call_cases();
 
+// Pairs within pairs, texts in quotes of their own, messages to functions, calls with ids.
+std::vector<CallCase> recent_call_cases();
+
 // Texts in quotes that do not end, names that come twice.
 std::vector<CallCase> faulty_call_cases();
 

@@ -2,6 +2,7 @@
 // random walks over the tokens that it allows, for every family.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 
 #include "engine/text/grammar/compiled_grammar.h"
@@ -19,10 +20,12 @@ constexpr uint64_t kSeed = 20260704;
 constexpr int kStepsMax = 4000;
 
 std::vector<std::string_view> marks_of(const CallSyntax& row) {
-  std::vector<std::string_view> marks = {
-      row.open, row.close, row.call_end, row.pairs.open, row.pairs.value_open, row.pairs.value_end};
+  std::vector<std::string_view> marks = {row.open,           row.close,      row.call_end,
+                                         row.id_end,         row.pairs.open, row.pairs.value_open,
+                                         row.pairs.value_end};
   if (row.messages != nullptr) {
-    marks.insert(marks.end(), {row.messages->channel, row.messages->body, "<|constrain|>"});
+    marks.insert(marks.end(), {row.messages->start, row.messages->channel, row.messages->body,
+                               row.messages->ends.front(), "<|constrain|>"});
   }
   if (row.values == ValueSyntax::kGemma) marks.push_back(kGemmaQuote);
   std::erase(marks, "");
@@ -99,11 +102,29 @@ const Json& schema() {
       "list": {"type": "array", "items": {"$ref": "#/$defs/item"}, "maxItems": 2},
       "map": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
               "additionalProperties": false},
-      "maybe": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]}},
-    "$defs": {"item": {"type": "integer"}},
+      "maybe": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+      "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}, "maxItems": 2}},
+    "$defs": {"item": {"type": "integer"},
+              "row": {"type": "object", "properties": {
+                  "item": {"type": "string"}, "size": {"type": "integer"},
+                  "next": {"anyOf": [{"$ref": "#/$defs/row"}, {"type": "null"}]},
+                  "free": {"type": "object"}},
+                "required": ["item", "size"], "additionalProperties": false}},
     "required": ["unit", "hostile", "count", "code"], "additionalProperties": false})")
                                   .value();
   return kSchema;
+}
+
+bool is_row(const Json& value) {
+  if (!value.is_object()) return false;
+  for (const auto& [name, part] : value.items()) {
+    const bool holds = name == "item"   ? part.is_string()
+                       : name == "size" ? part.is_number_integer()
+                       : name == "free" ? part.is_object()
+                                        : name == "next" && (part.is_null() || is_row(part));
+    if (!holds) return false;
+  }
+  return value.contains("item") && value.contains("size");
 }
 
 void expect_valid(const Json& arguments, const std::string& text) {
@@ -135,6 +156,9 @@ void expect_valid(const Json& arguments, const std::string& text) {
   is("none", [](const Json& value) { return value.is_null(); });
   is("list", [](const Json& value) { return value.is_array() && value.size() <= 2; });
   is("map", [](const Json& value) { return value.is_object() && value.size() == 1; });
+  is("rows", [](const Json& value) {
+    return value.is_array() && value.size() <= 2 && std::ranges::all_of(value, is_row);
+  });
   is("maybe", [](const Json& value) { return value.is_string() || value.is_null(); });
 }
 
@@ -188,7 +212,7 @@ TEST(CallGrammar, what_is_let_through_is_read_as_calls_that_keep_to_their_schema
 
 TEST(CallGrammar, a_control_token_is_asked_for_where_the_vocabulary_has_one) {
   for (const CallSyntax& row : call_syntaxes()) {
-    if (row.open.empty() || row.bare) continue;
+    if (row.open.empty() || row.bare || row.messages != nullptr) continue;
     const Vocabulary vocabulary = make_vocabulary(row, true);
     const auto constraint = constrain_turn(vocabulary.family, required_tools(), std::nullopt);
     const auto grammar = compile_grammar((*constraint)->source, vocabulary.trie);

@@ -23,6 +23,11 @@ const CallSyntax& syntax(std::string_view name) {
   return call_syntaxes().front();
 }
 
+Json schema_of_row() {
+  return {{"type", "object"},
+          {"properties", {{"name", {{"type", "string"}}}, {"size", {{"type", "integer"}}}}}};
+}
+
 // The function "all" has a parameter of every type; "now" has none that is known.
 const Json& schema_of_all() {
   static const Json kSchema = {{"type", "object"},
@@ -35,6 +40,7 @@ const Json& schema_of_all() {
                                  {"is_on", {{"type", "boolean"}}},
                                  {"none", {{"type", "null"}}},
                                  {"list", {{"type", "array"}}},
+                                 {"rows", {{"type", "array"}, {"items", schema_of_row()}}},
                                  {"map", {{"type", "object"}}},
                                  {"maybe", {{"anyOf", {{{"type", "string"}}, {{"type", "null"}}}}}},
                                  {"any", Json::object()}}}};
@@ -220,7 +226,7 @@ std::vector<Case> cases() {
   for (const auto* some : {&harmony_cases(), &pair_cases(), &json_cases()}) {
     all.insert(all.end(), some->begin(), some->end());
   }
-  for (const auto& some : {literal_call_cases(), faulty_call_cases()}) {
+  for (const auto& some : {literal_call_cases(), recent_call_cases(), faulty_call_cases()}) {
     all.insert(all.end(), some.begin(), some.end());
   }
   return all;
@@ -280,10 +286,26 @@ std::vector<std::string> pieces_of(const CallSyntax& row) {
       " ",      "\n", "x", "now", "all", "{}", "{\"a\": 1}", "\"", "1",   "text", "code", "list",
       "[1, \"", "<",  "é", "a=1", "a='", "'",  "(",          ")",  "a:1", "a:",   "{",    "}"};
   if (row.values == ValueSyntax::kGemma) pieces.emplace_back(kGemmaQuote);
-  for (const std::string_view mark :
-       {row.open, row.list_open, row.separator, row.close, row.head, row.prefix, row.number_open,
-        row.name_end, row.call_end, row.pairs.open, row.pairs.key_end, row.pairs.json_key_end,
-        row.pairs.type_open, row.pairs.value_open, row.pairs.value_end, row.pairs.padding}) {
+  for (const std::string_view mark : {row.open,
+                                      row.list_open,
+                                      row.separator,
+                                      row.close,
+                                      row.head,
+                                      row.prefix,
+                                      row.number_open,
+                                      row.name_end,
+                                      row.call_end,
+                                      row.pairs.open,
+                                      row.pairs.key_end,
+                                      row.pairs.json_key_end,
+                                      row.pairs.type_open,
+                                      row.pairs.value_open,
+                                      row.pairs.value_end,
+                                      row.pairs.padding,
+                                      row.pairs.quote_open,
+                                      row.pairs.quote_close,
+                                      row.pairs.item_key,
+                                      row.id_end}) {
     if (!mark.empty()) pieces.emplace_back(mark);
   }
   if (row.messages != nullptr) {

@@ -84,6 +84,26 @@ TEST(ReasoningCount, all_of_reasoning_that_does_not_end_counts_also_what_a_stop_
   EXPECT_EQ(counted(opened, {}), 0U);
 }
 
+TEST(ReasoningCount, all_reasoning_of_an_answer_of_messages_counts) {
+  const CallSyntax* harmony = nullptr;
+  for (const CallSyntax& row : call_syntaxes()) {
+    if (row.name == "harmony") harmony = &row;
+  }
+  ASSERT_TRUE(harmony);
+  const TurnRules rules{.functions = {}, .messages = harmony->messages};
+  const std::vector<std::string> first = {"<|channel|>", "analysis", "<|message|>", "a", "<|end|>"};
+  EXPECT_EQ(counted(rules, first), 4U);
+  std::vector<std::string> pieces = first;
+  for (const char* piece : {"<|start|>", "assistant", "<|channel|>", "commentary", "<|message|>",
+                            "I", "<|end|>", "<|start|>", "assistant", "<|channel|>", "analysis"}) {
+    pieces.emplace_back(piece);
+  }
+  EXPECT_EQ(counted(rules, pieces), 4U);
+  for (const char* piece : {"<|message|>", "b", "c"}) pieces.emplace_back(piece);
+  EXPECT_EQ(counted(rules, pieces), 7U);
+  EXPECT_EQ(counted(rules, pieces, 2), 9U);
+}
+
 TEST(ReasoningCount, is_nothing_without_reasoning) {
   EXPECT_EQ(counted({.functions = {}, .reasoning = true}, {"Four", "<think>", "</think>"}, 1), 0U);
   EXPECT_EQ(counted({.functions = {}, .reasoning = true}, {"<thi", "s>", "</think>"}), 0U);
