@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "engine/base/json.h"
-#include "engine/graph/fusion/rules.h"
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/pooling.h"
+#include "engine/planner/gpu_gap.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/quantized_copy.h"
 #include "tests/engine/runtime/reference_model.h"
