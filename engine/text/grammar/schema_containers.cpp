@@ -115,9 +115,16 @@ ExpressionId SchemaReader::read_object(const Json& schema, const Pointer& pointe
   }
   // Pairs have no way to write names that are not known.
   const bool open = !in_pairs && (additional != nullptr ? *additional != false : !lists);
-  const ExpressionId extra_value = draft_.as_rule(
-      additional != nullptr ? read(*additional, pointer + "/additionalProperties") : pieces_.any(),
-      pointer + "/additionalProperties");
+  // In pairs, values of names that are not listed are JSON: no path leads to them.
+  const auto read_additional = [&] {
+    if (additional == nullptr) return pieces_.any();
+    if (in_pairs) pieces_.set_form(ValueForm::kJson);
+    const ExpressionId value = read(*additional, pointer + "/additionalProperties");
+    if (in_pairs) pieces_.set_form(ValueForm::kPairs);
+    return value;
+  };
+  const ExpressionId extra_value =
+      draft_.as_rule(read_additional(), pointer + "/additionalProperties");
   std::vector<Member> members;
   const auto add = [&](const std::string& name, ExpressionId value) {
     const bool needed = required.erase(name) > 0;

@@ -371,15 +371,21 @@ const Json* SchemaReader::resolve(const std::string& reference, const Pointer& p
 }
 
 ExpressionId SchemaReader::read_reference(const std::string& reference, const Pointer& pointer) {
+  const bool in_pairs = pieces_.form() == ValueForm::kPairs;
   const auto found = references_.find(reference);
-  if (found != references_.end()) return draft_.rule(found->second);
+  if (found != references_.end() && !in_pairs) return draft_.rule(found->second);
   const Json* const schema = resolve(reference, pointer);
   if (schema == nullptr) return draft_.nothing();
-  if (pieces_.form() == ValueForm::kPairs && inlined_.insert(schema).second) {
-    const ExpressionId expression = read(*schema, root_pointer_ + reference.substr(1));
-    inlined_.erase(schema);
-    return expression;
+  // A rule is JSON, which in pairs is right only for what leads back to itself.
+  if (in_pairs && !recursive_.contains(schema)) {
+    if (inlined_.insert(schema).second) {
+      const ExpressionId expression = read(*schema, root_pointer_ + reference.substr(1));
+      inlined_.erase(schema);
+      return expression;
+    }
+    recursive_.insert(schema);
   }
+  if (found != references_.end()) return draft_.rule(found->second);
   const RuleId rule = draft_.add_rule(reference);
   references_.emplace(reference, rule);
   unread_.push_back(reference);

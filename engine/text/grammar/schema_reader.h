@@ -101,6 +101,7 @@ class SchemaReader {
   std::map<std::string, RuleId> references_;
   std::vector<std::string> unread_;  // references whose rules have no body yet
   std::set<const Json*> inlined_;    // what references lead to, while it is read in their place
+  std::set<const Json*> recursive_;  // those of them that were found to lead back to themselves
   size_t depth_ = 0;
 };
 

@@ -280,6 +280,7 @@ void MarkedCallReader::begin_value(bool is_json) {
   value_end_ = pairs.value_end;
   if (is_nested()) value_end_ += key_ + std::string(pairs.key_end);
   before_value_ = true;
+  value_begin_ = 0;
   at_value_start_ = true;
   place_ = pairs.value_open.empty() ? Place::kValue : Place::kValueOpen;
 }
@@ -303,10 +304,17 @@ void MarkedCallReader::close_container() {
   place_ = Place::kPairOrEnd;
 }
 
+// The first place in window_, from `place` on, that is not white space, which `place` becomes: so
+// that no letter is looked at twice.
+size_t MarkedCallReader::behind_space(size_t& place) const {
+  while (place < window_.size() && is_turn_space(window_[place])) ++place;
+  return place;
+}
+
 bool MarkedCallReader::take_value_begin(char letter) {
   const PairSyntax& pairs = syntax_->pairs;
   std::string_view said = window_;
-  if (!kind_.raw) said.remove_prefix(std::min(said.find_first_not_of(kTurnSpace), said.size()));
+  if (!kind_.raw) said.remove_prefix(behind_space(value_begin_));
   if (said.empty()) return true;
   if (!pairs.quote_open.empty()) {
     if (may_become(said, pairs.quote_open)) return true;
@@ -352,8 +360,7 @@ void MarkedCallReader::take_json_value(char letter, bool at_mark) {
     if (at_mark && !hidden_end_) hidden_end_ = window_.size();
     return;
   }
-  std::string_view behind = std::string_view(window_).substr(json_end_);
-  behind.remove_prefix(std::min(behind.find_first_not_of(kTurnSpace), behind.size()));
+  const std::string_view behind = std::string_view(window_).substr(behind_space(json_end_));
   if (behind == end) return end_value(window_.size() - end.size());
   if (!may_become(behind, end)) give_up_literal();
 }

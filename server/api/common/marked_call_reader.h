@@ -72,6 +72,7 @@ class MarkedCallReader final : public CallReader {
   void take_value(char letter);
   bool take_value_begin(char letter);  // whether more must come before it is a value's text
   void take_json_value(char letter, bool at_mark);
+  size_t behind_space(size_t& place) const;
 
   // Adds the letter, but for white space before a mark, to window_ and says which of the marks it
   // holds now: 0 for the first one. None while it may become one; where it cannot, the call is
@@ -114,6 +115,7 @@ class MarkedCallReader final : public CallReader {
   ParameterKind kind_;
   std::string value_end_;
   bool before_value_ = false;    // its text has not begun: a quote may, or pairs
+  size_t value_begin_ = 0;       // in window_, while before_value_: behind white space
   bool at_value_start_ = false;  // none of its text has been told
   std::string json_;             // of literal_
   size_t json_end_ = 0;          // in window_, once literal_ is whole

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -120,14 +121,23 @@ class KindsReader {
   // `path`: of the value that the schema is of, with key_end behind it; empty: of all arguments.
   // Recursion is bounded by the depth of the JSON text and the number of its references.
   void read_pairs(const Json& schema, const std::string& path) {
-    if (!schema.is_object()) return;
+    if (!schema.is_object() || overflowed_) return;
+    // What the constraint of a turn makes of several schemas that hold together is not said here.
+    if (!path.empty() && (schema.contains("allOf") || schema.contains("$ref"))) return;
     const auto properties = schema.find("properties");
     if (properties != schema.end() && properties->is_object()) {
-      for (const auto& [name, value] : properties->items()) add(path + name, value);
+      for (const auto& [name, value] : properties->items()) {
+        if (!may_add(path.size() + name.size())) return;
+        add(path + name, value);
+      }
     }
     if (!is_nested() || path.empty()) return;
-    const auto items = schema.find("items");
-    if (items != schema.end()) add(path + std::string(pairs_.item_key), *items);
+    const std::string item = path + std::string(pairs_.item_key);
+    if (const auto items = schema.find("items"); items != schema.end()) add(item, *items);
+    const auto first_items = schema.find("prefixItems");
+    if (first_items != schema.end() && first_items->is_array()) {
+      for (const Json& one : *first_items) add(item, one);
+    }
     for (const char* const name : {"anyOf", "oneOf"}) {
       const auto ways = schema.find(name);
       if (ways == schema.end() || !ways->is_array()) continue;
@@ -138,14 +148,28 @@ class KindsReader {
  private:
   bool is_nested() const { return !pairs_.item_key.empty(); }
 
+  // Whether a path of so many bytes may be one more. What references make of a schema may be far
+  // more than its text: of such a one nothing is known.
+  bool may_add(size_t path_bytes) {
+    if (!is_nested()) return true;
+    path_bytes_ += path_bytes;
+    if (steps_ > kStepsMax || path_bytes_ > kPathBytesMax) overflow();
+    return !overflowed_;
+  }
+
+  void overflow() {
+    overflowed_ = true;
+    kinds_.clear();
+  }
+
   void add(const std::string& path, const Json& schema) {
     if (!is_nested()) {
       kinds_.emplace(path, ParameterKind{is_raw(schema, pairs_), types_of(schema)});
       return;
     }
     follow(schema, [&](const Json& known) {
-      if (kinds_.size() >= kKindsMax) return;
-      const ParameterKind kind{is_raw(known, pairs_), types_with_references(known)};
+      if (overflowed_) return;
+      const ParameterKind& kind = kind_of(known);
       const auto [at, is_new] = kinds_.emplace(path, kind);
       // Several ways to write a value make sure only what they share.
       if (!is_new) at->second = {at->second.raw && kind.raw, at->second.types | kind.types};
@@ -153,13 +177,28 @@ class KindsReader {
     });
   }
 
-  unsigned types_with_references(const Json& schema) const {
+  // Read once, however many references lead to the schema.
+  const ParameterKind& kind_of(const Json& schema) {
+    const auto known = known_kinds_.find(&schema);
+    if (known != known_kinds_.end()) return known->second;
+    const ParameterKind kind{is_raw(schema, pairs_), types_with_references(schema)};
+    return known_kinds_.emplace(&schema, kind).first->second;
+  }
+
+  // find_referred(), once for each schema.
+  const Json* referred_by(const Json& schema) {
+    const auto known = referred_.find(&schema);
+    if (known != referred_.end()) return known->second;
+    return referred_.emplace(&schema, find_referred(root_, schema)).first->second;
+  }
+
+  unsigned types_with_references(const Json& schema) {
     for (const char* const name : {"anyOf", "oneOf"}) {
       const auto ways = schema.is_object() ? schema.find(name) : schema.end();
       if (!schema.is_object() || schema.contains("type") || ways == schema.end()) continue;
       unsigned bits = 0;
       for (const Json& way : *ways) {
-        const Json* const referred = find_referred(root_, way);
+        const Json* const referred = referred_by(way);
         bits |= types_of(referred != nullptr ? *referred : way);
       }
       return bits;
@@ -170,23 +209,26 @@ class KindsReader {
   // Calls `take` with the schema, or with the one that it refers to.
   template <typename Take>
   void follow(const Json& schema, const Take& take) {
-    if (++steps_ > kStepsMax) return;
-    const Json* const referred = find_referred(root_, schema);
+    if (++steps_ > kStepsMax) return overflow();
+    const Json* const referred = referred_by(schema);
     const bool is_deep = open_.size() >= kReferencesMax;
     if (referred == nullptr || is_deep || !open_.insert(referred).second) return take(schema);
     follow(*referred, take);
     open_.erase(referred);
   }
 
-  // References that branch make more of a schema than its text has.
-  static constexpr size_t kKindsMax = 4096;
-  static constexpr size_t kStepsMax = 65536;
-  static constexpr size_t kReferencesMax = 32;  // within one another
+  static constexpr size_t kStepsMax = 4096;
+  static constexpr size_t kPathBytesMax = 65536;  // of all paths
+  static constexpr size_t kReferencesMax = 32;    // within one another
   const Json& root_;
   const PairSyntax& pairs_;
   ParameterKinds& kinds_;
   std::set<const Json*> open_;  // schemas that are being read through a reference
+  std::map<const Json*, ParameterKind> known_kinds_;
+  std::map<const Json*, const Json*> referred_;
   size_t steps_ = 0;
+  size_t path_bytes_ = 0;
+  bool overflowed_ = false;
 };
 
 }  // namespace

@@ -103,8 +103,13 @@ const Json& schema() {
       "map": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"],
               "additionalProperties": false},
       "maybe": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
+      "named": {"type": "object", "additionalProperties": {"$ref": "#/$defs/shade"}},
+      "shade": {"$ref": "#/$defs/shade"},
+      "pair": {"type": "array", "prefixItems": [{"type": "integer"}],
+               "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
       "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}, "maxItems": 2}},
     "$defs": {"item": {"type": "integer"},
+              "shade": {"type": "string", "enum": ["red", "blue"]},
               "row": {"type": "object", "properties": {
                   "item": {"type": "string"}, "size": {"type": "integer"},
                   "next": {"anyOf": [{"$ref": "#/$defs/row"}, {"type": "null"}]},
@@ -160,6 +165,11 @@ void expect_valid(const Json& arguments, const std::string& text) {
     return value.is_array() && value.size() <= 2 && std::ranges::all_of(value, is_row);
   });
   is("maybe", [](const Json& value) { return value.is_string() || value.is_null(); });
+  is("shade", [](const Json& value) { return value == "red" || value == "blue"; });
+  is("pair", [](const Json& value) {
+    return value.is_array() && !value.empty() && value[0].is_number_integer() &&
+           (value.size() < 2 || value[1].is_string());
+  });
 }
 
 ToolUse required_tools() {

@@ -394,6 +394,23 @@ TEST(CallSyntaxes, messages_are_told_apart_without_tools) {
   EXPECT_EQ(turn.text, "!");
 }
 
+// 2^20 ways lead to one value, and its long name stands before 64 others.
+TEST(CallSyntaxes, nothing_is_known_of_a_schema_that_references_make_too_much_of) {
+  Json branching = {{"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/d0"}}}}}};
+  for (int at = 0; at < 20; ++at) {
+    const Json next = {{"$ref", "#/$defs/d" + std::to_string(at + 1)}};
+    branching["$defs"]["d" + std::to_string(at)] = {{"anyOf", {next, next}}};
+  }
+  branching["$defs"]["d20"] = {{"type", "object"}, {"properties", {{"x", {{"type", "string"}}}}}};
+  Json wide = Json::object();
+  for (int at = 0; at < 64; ++at) wide["properties"]["a" + std::to_string(at)] = Json::object();
+  const Json long_names = {{"properties", {{std::string(4000, '='), wide}}}};
+  const PairSyntax& pairs = syntax("minimax-m3").pairs;
+  EXPECT_TRUE(find_parameter_kinds(branching, pairs).empty());
+  EXPECT_TRUE(find_parameter_kinds(long_names, pairs).empty());
+  EXPECT_FALSE(find_parameter_kinds(schema_of_all(), pairs).empty());
+}
+
 TEST(CallSyntaxes, the_reasoning_of_messages_is_counted_without_their_heads) {
   const TurnRules rules = {.functions = {}, .messages = syntax("harmony").messages};
   ReasoningCount count(rules);
