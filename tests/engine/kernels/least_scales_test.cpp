@@ -26,6 +26,9 @@ class LeastScales : public testing::TestWithParam<const KernelTable*> {
       GTEST_SKIP() << "this machine lacks the row '" << GetParam()->name << "'";
     }
   }
+
+ private:
+  TileEmulation emulation_;
 };
 
 // A matrix whose every scale is 2^(exponent - 128).
