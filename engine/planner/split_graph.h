@@ -15,7 +15,7 @@
 //
 // Attention is cut by query heads, at whole groups of a KV head where there are enough of them;
 // otherwise several ranks hold the same KV head. Embedding and output are cut by vocabulary rows.
-// Of a mixture every expert is cut, all alike, and the matrix that chooses among them is mirrored.
+// All experts of a mixture are cut alike; the matrix that chooses among them is mirrored.
 //
 // Ranks may have a share of a mixture's experts alone, or of all else alone. From where on one rank
 // is the only one to compute, nothing is exchanged any more: the residual is that rank's.

@@ -22,7 +22,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kAddedMax = 24;  // tokens, and merges
-// Whatever the file holds: the names of all pre-tokenizers, and some bytes of the file's.
+// A message may list all pre-tokenizers and quote some bytes of the file, but does not grow with
+// it.
 constexpr size_t kMessageBytesMax = 2000;
 
 void add_tokens(FuzzedDataProvider& input, bool is_plain, TokenizerData& data) {

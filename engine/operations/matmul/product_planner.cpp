@@ -15,8 +15,9 @@ ResidualFinish ProductPlanner::fuse_norms(const Group& group) {
   for (const size_t index : group.nodes) {
     const GraphNode& node = planner_.graph().nodes()[index];
     if (node.operation == Operation::kRmsNorm) finish.norms.push_back(place_norm(planner_, node));
-    if (node.operation == Operation::kSelectRows)
+    if (node.operation == Operation::kSelectRows) {
       planner_.values().share(node.output, node.inputs[0]);
+    }
   }
   return finish;
 }

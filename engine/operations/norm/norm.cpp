@@ -16,8 +16,9 @@ namespace {
 // Notes it of the norm that is multiplied to logits. Rank 0 hands out what every rank has in full.
 void note_hidden_rows(RankPlanner& planner, const GraphNode& norm) {
   const auto kept = hidden_residual(planner.graph());
-  if (!kept || planner.graph().nodes()[*logits_product(planner.graph())].inputs[0] != norm.output)
+  if (!kept || planner.graph().nodes()[*logits_product(planner.graph())].inputs[0] != norm.output) {
     return;
+  }
   const ValueId residual = *kept;
   const Buffer& buffer = planner.values().of(residual);
   const bool is_sliced = planner.split().values[residual].kind == SplitKind::kSliced;

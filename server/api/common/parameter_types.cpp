@@ -122,21 +122,18 @@ class KindsReader {
   // Recursion is bounded by the depth of the JSON text and the number of its references.
   void read_pairs(const Json& schema, const std::string& path) {
     if (!schema.is_object() || overflowed_) return;
-    // What the constraint of a turn makes of several schemas that hold together is not said here.
+    // The grammar joins schemas that must all hold; this does not, and so says nothing of them.
     if (!path.empty() && (schema.contains("allOf") || schema.contains("$ref"))) return;
     const auto properties = schema.find("properties");
     if (properties != schema.end() && properties->is_object()) {
-      for (const auto& [name, value] : properties->items()) {
-        if (!may_add(path.size() + name.size())) return;
-        add(path + name, value);
-      }
+      for (const auto& [name, value] : properties->items()) add(path, name, value);
     }
     if (!is_nested() || path.empty()) return;
-    const std::string item = path + std::string(pairs_.item_key);
-    if (const auto items = schema.find("items"); items != schema.end()) add(item, *items);
+    const auto items = schema.find("items");
+    if (items != schema.end()) add(path, pairs_.item_key, *items);
     const auto first_items = schema.find("prefixItems");
     if (first_items != schema.end() && first_items->is_array()) {
-      for (const Json& one : *first_items) add(item, one);
+      for (const Json& one : *first_items) add(path, pairs_.item_key, one);
     }
     for (const char* const name : {"anyOf", "oneOf"}) {
       const auto ways = schema.find(name);
@@ -148,32 +145,29 @@ class KindsReader {
  private:
   bool is_nested() const { return !pairs_.item_key.empty(); }
 
-  // Whether a path of so many bytes may be one more. What references make of a schema may be far
-  // more than its text: of such a one nothing is known.
-  bool may_add(size_t path_bytes) {
-    if (!is_nested()) return true;
-    path_bytes_ += path_bytes;
-    if (steps_ > kStepsMax || path_bytes_ > kPathBytesMax) overflow();
-    return !overflowed_;
-  }
-
+  // References may make far more of a schema than its text: then nothing is known of it.
   void overflow() {
     overflowed_ = true;
     kinds_.clear();
   }
 
-  void add(const std::string& path, const Json& schema) {
+  // Adds the kind of the value of `name` at `path`.
+  void add(const std::string& path, std::string_view name, const Json& schema) {
     if (!is_nested()) {
-      kinds_.emplace(path, ParameterKind{is_raw(schema, pairs_), types_of(schema)});
+      kinds_.emplace(name, ParameterKind{is_raw(schema, pairs_), types_of(schema)});
       return;
     }
+    path_bytes_ += path.size() + name.size();
+    if (path_bytes_ > kPathBytesMax) return overflow();
     follow(schema, [&](const Json& known) {
       if (overflowed_) return;
       const ParameterKind& kind = kind_of(known);
-      const auto [at, is_new] = kinds_.emplace(path, kind);
+      std::string value_path = path;
+      value_path += name;
+      const auto [at, is_new] = kinds_.emplace(value_path, kind);
       // Several ways to write a value make sure only what they share.
       if (!is_new) at->second = {at->second.raw && kind.raw, at->second.types | kind.types};
-      read_pairs(known, path + std::string(pairs_.key_end));
+      read_pairs(known, value_path.append(pairs_.key_end));
     });
   }
 

@@ -20,8 +20,9 @@ void ReasoningCount::add(const Output& output) {
     const TurnParser::ReasoningState reasoning = parser_->reasoning_state();
     if (of_messages_) {
       // Between messages there is a head, which is no reasoning.
-      if (reasoning == TurnParser::ReasoningState::kOpen)
+      if (reasoning == TurnParser::ReasoningState::kOpen) {
         tokens_ = tokens_ == 0 ? seen_ : tokens_ + 1;
+      }
       continue;
     }
     if (reasoning == TurnParser::ReasoningState::kOpen ||

@@ -394,7 +394,7 @@ TEST(CallSyntaxes, messages_are_told_apart_without_tools) {
   EXPECT_EQ(turn.text, "!");
 }
 
-// 2^20 ways lead to one value, and its long name stands before 64 others.
+// 2^20 ways lead to one value, and a long name stands before 64 others, or 64 items.
 TEST(CallSyntaxes, nothing_is_known_of_a_schema_that_references_make_too_much_of) {
   Json branching = {{"type", "object"}, {"properties", {{"a", {{"$ref", "#/$defs/d0"}}}}}};
   for (int at = 0; at < 20; ++at) {
@@ -405,7 +405,12 @@ TEST(CallSyntaxes, nothing_is_known_of_a_schema_that_references_make_too_much_of
   Json wide = Json::object();
   for (int at = 0; at < 64; ++at) wide["properties"]["a" + std::to_string(at)] = Json::object();
   const Json long_names = {{"properties", {{std::string(4000, '='), wide}}}};
+  Json items = {{"properties", {{std::string(4000, '='), {{"prefixItems", Json::array()}}}}}};
+  for (int at = 0; at < 64; ++at) {
+    items["properties"].begin()->at("prefixItems").push_back({{"type", "string"}});
+  }
   const PairSyntax& pairs = syntax("minimax-m3").pairs;
+  EXPECT_TRUE(find_parameter_kinds(items, pairs).empty());
   EXPECT_TRUE(find_parameter_kinds(branching, pairs).empty());
   EXPECT_TRUE(find_parameter_kinds(long_names, pairs).empty());
   EXPECT_FALSE(find_parameter_kinds(schema_of_all(), pairs).empty());
