@@ -35,6 +35,7 @@ test_packages=(
   libclang-rt-19-dev
   libgmock-dev
   libgtest-dev
+  llvm-19                # its symbolizer: sanitizers' reports and suppressions name functions
   python3
   python3-venv
   strace                 # that workers make no system call
