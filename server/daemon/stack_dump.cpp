@@ -67,7 +67,8 @@ void sleep_milliseconds(long count) {
   nanosleep(&pause, nullptr);
 }
 
-// A line that is built without allocating; what does not fit is cut.
+// A line that is built without allocating, and short enough to be written at once: no other
+// thread's comes into it. What does not fit is cut.
 class Line {
  public:
   void add(std::string_view text) {
@@ -88,8 +89,8 @@ class Line {
   }
 
  private:
-  static constexpr size_t kMost = 8000;
   static constexpr size_t kTail = 16;
+  static constexpr size_t kMost = kPipeBytes - kTail;
   char text_[kMost + kTail];
   size_t size_ = 0;
 };
@@ -207,6 +208,14 @@ bool write_bounded(int descriptor, std::string_view text) {
     }
   }
   return true;
+}
+
+bool write_line(int descriptor, const LogFrame& frame,
+                std::initializer_list<std::string_view> parts) {
+  Line line;
+  line.add(frame.head);
+  for (const std::string_view part : parts) line.add(part);
+  return line.write(descriptor, frame.tail);
 }
 
 StackDump::StackDump() {

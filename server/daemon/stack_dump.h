@@ -2,6 +2,7 @@
 // lock when it writes, so that it works whatever the other threads hold.
 #pragma once
 
+#include <initializer_list>
 #include <string_view>
 
 #include "server/daemon/log_format.h"
@@ -21,7 +22,8 @@ class StackDump {
   // One line per thread but the caller's: its number, name, state and frames, innermost first, as
   // the linker spells them or as module+offset. A thread that does not answer within half a second
   // (it is stopped, or in the kernel for good) is listed without frames. Gives up when the
-  // descriptor takes nothing for a second. Of more than 1,024 threads some are left out.
+  // descriptor takes nothing for a second. Of more than 1,024 threads some are left out, of a line
+  // of more than 4 KiB the outermost frames.
   void write(int descriptor, const LogFrame& frame);
 
  private:
@@ -31,5 +33,10 @@ class StackDump {
 // Writes the text; false if the descriptor does not take all of it within a second or so. No
 // allocation, no lock.
 bool write_bounded(int descriptor, std::string_view text);
+
+// The same for a line of the log that consists of these parts. It is written at once, so that other
+// threads' lines stand before it or behind it; what 4 KiB do not hold is cut.
+bool write_line(int descriptor, const LogFrame& frame,
+                std::initializer_list<std::string_view> parts);
 
 }  // namespace lockstep

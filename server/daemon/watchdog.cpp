@@ -131,12 +131,8 @@ void Watchdog::dump() {
 void Watchdog::end(std::string_view what, std::string_view why) {
   last_resort_.end_after(kAlarmSeconds);
   log_surely([&] {
-    const LogFrame frame = log_frame(options_.log_format, "critical");
-    for (const std::string_view part :
-         {std::string_view(frame.head), what, why,
-          std::string_view(": the watchdog ends the process"), std::string_view(frame.tail)}) {
-      if (!write_bounded(STDERR_FILENO, part)) break;
-    }
+    write_line(STDERR_FILENO, log_frame(options_.log_format, "critical"),
+               {what, why, ": the watchdog ends the process"});
   });
   abort_now();
 }

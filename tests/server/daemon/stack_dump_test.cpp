@@ -1,12 +1,16 @@
 #include "server/daemon/stack_dump.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <pthread.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <climits>
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <thread>
 
 namespace lockstep {
@@ -106,6 +110,27 @@ TEST(StackDump, lines_bear_the_frame_of_the_log) {
   EXPECT_THAT(dumped(dump, LogFormat::kJson),
               ContainsRegex("\\{\"time\":\"[^\"]+\",\"level\":\"error\",\"msg\":\"stack of thread "
                             "[^\"\n]+\"\\}\n"));
+}
+
+// Of a pipe of packets, each read gives what one write wrote.
+TEST(StackDump, a_line_is_written_at_once_and_whole) {
+  int ends[2];
+  ASSERT_EQ(pipe2(ends, O_DIRECT), 0);
+  const LogFrame frame = log_frame(LogFormat::kJson, "critical");
+  const std::string long_text(10'000, 'x');
+  for (const std::string_view text : {std::string_view("moves"), std::string_view(long_text)}) {
+    ASSERT_TRUE(write_line(ends[1], frame, {"it ", text, " no more"}));
+    char buffer[2 * PIPE_BUF];
+    const ssize_t count = read(ends[0], buffer, sizeof buffer);
+    ASSERT_GT(count, 0);
+    const std::string line(buffer, static_cast<size_t>(count));
+    EXPECT_TRUE(line.starts_with(frame.head + "it "));
+    EXPECT_TRUE(line.ends_with(frame.tail));
+    EXPECT_LE(line.size(), static_cast<size_t>(PIPE_BUF));
+    EXPECT_GT(line.size(), std::min<size_t>(PIPE_BUF - 100, frame.head.size() + text.size()));
+  }
+  close(ends[0]);
+  close(ends[1]);
 }
 
 }  // namespace
