@@ -55,13 +55,15 @@ TileSupport ask() {
   return support;
 }
 
-// The row of AVX-512 with one product more; made here, where no instruction of either is used.
+// AVX-512's row with those products; made here, where no instruction of either is used.
 const KernelTable& avx512bf16_kernel_table() {
   static const KernelTable table = [] {
+    const KernelTable& pairs = avx512bf16_pair_kernels();
     KernelTable row = avx512_kernel_table();
     row.name = "avx512bf16";
     row.has_bf16_dots = true;
-    row.matmul_bf16_dots[static_cast<size_t>(Format::kBf16)] = avx512bf16_dots_kernel();
+    row.matmul_bf16 = pairs.matmul_bf16;
+    row.matmul_bf16_dots = pairs.matmul_bf16_dots;
     return row;
   }();
   return table;
@@ -109,7 +111,7 @@ std::string missing_features(const KernelTable& table) {
   need(avx512, __builtin_cpu_supports("avx512vl"), "avx512vl");
   need(avx512, __builtin_cpu_supports("avx512vnni"), "avx512_vnni");
   need(bf16_dots, __builtin_cpu_supports("avx512bf16"), "avx512_bf16");
-  need(amx, __builtin_cpu_supports("avx512vbmi"), "avx512_vbmi");
+  need(bf16_dots, __builtin_cpu_supports("avx512vbmi"), "avx512_vbmi");
   if (amx) {
     const TileSupport& tiles = tile_support();
     need(true, tiles.tiles, "amx-tile");

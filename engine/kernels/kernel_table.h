@@ -180,8 +180,9 @@ inline GatedKernel gated_kernel(const KernelTable& table, Format format) {
 const KernelTable& scalar_kernel_table();
 const KernelTable& avx2_kernel_table();
 const KernelTable& avx512_kernel_table();
-// The kernel that AVX-512 with bf16 dot products has of its own.
-MatmulKernel avx512bf16_dots_kernel();
+// A row of the products that AVX-512 computes with its bf16 instructions: all other functions are
+// none.
+const KernelTable& avx512bf16_pair_kernels();
 // A row of what the matrix unit of AMX computes, and of nothing else: all other functions are none.
 const KernelTable& amx_unit_kernels();
 // AVX-512's row with those of AMX.

@@ -31,10 +31,13 @@ inline WeightPair load_last_weights(const uint16_t* p) {
   const __m256i column = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
   return {reinterpret_cast<__m512bh>(_mm512_cvtepu16_epi32(column))};
 }
+inline InputPair broadcast_pair(uint32_t pair) {
+  return {reinterpret_cast<__m512bh>(_mm512_set1_epi32(static_cast<int>(pair)))};
+}
 inline InputPair broadcast_pair(const std::byte* p) {
-  int pair = 0;
+  uint32_t pair = 0;
   __builtin_memcpy(&pair, p, sizeof pair);
-  return {reinterpret_cast<__m512bh>(_mm512_set1_epi32(pair))};
+  return broadcast_pair(pair);
 }
 inline F32x16 dot(WeightPair weights, InputPair inputs, F32x16 sum) {
   return {_mm512_dpbf16_ps(sum.v, weights.v, inputs.v)};

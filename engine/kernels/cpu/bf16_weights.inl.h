@@ -148,5 +148,23 @@ struct F16Weights {
   }
 };
 
+// A format's weights as f32 values.
+template <typename F>
+struct WeightsOfFormat {
+  using Type = QuantizedWeights<TileOf<F>>;
+};
+template <CodedFormat F>
+struct WeightsOfFormat<F> {
+  using Type = QuantizedWeights<GeneralTile<true>>;
+};
+template <>
+struct WeightsOfFormat<F16> {
+  using Type = F16Weights;
+};
+template <>
+struct WeightsOfFormat<Bf16> {
+  using Type = Bf16Weights;
+};
+
 }  // namespace
 }  // namespace lockstep

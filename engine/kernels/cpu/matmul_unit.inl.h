@@ -22,24 +22,6 @@ template <typename Weights, typename Unit>
   multiply_prompt<Weights, Unit>(GatedProduct{arguments});
 }
 
-// A format's weights as operands of a unit.
-template <typename F>
-struct OperandsOfFormat {
-  using Type = QuantizedOperands<TileOf<F>>;
-};
-template <CodedFormat F>
-struct OperandsOfFormat<F> {
-  using Type = QuantizedOperands<GeneralTile<true>>;
-};
-template <>
-struct OperandsOfFormat<F16> {
-  using Type = F16Operands;
-};
-template <>
-struct OperandsOfFormat<Bf16> {
-  using Type = Bf16Operands;
-};
-
 // For each format that has products of bf16 activations what `kernel_of` gives for its weights.
 template <typename Kernel, typename KernelOf>
 constexpr std::array<Kernel, kFormatCount> for_each_weights(KernelOf kernel_of) {

@@ -77,6 +77,10 @@ inline ColumnPair fma(const ColumnPair& a, const ColumnPair& b, const ColumnPair
 inline bool none_infinite(F32x16 a) {
   return _mm512_fpclass_ps_mask(a.v, 0x18) == 0;
 }
+// Whether no lane is a zero, an infinite number or a NaN.
+inline bool all_finite_and_not_zero(F32x16 a) {
+  return _mm512_fpclass_ps_mask(a.v, 0x9F) == 0;
+}
 // Whether a + b is exact in all lanes, and none of them a NaN.
 inline bool sums_are_exact(F32x16 a, F32x16 b) {
   const __m512 sum = _mm512_add_ps(a.v, b.v);
@@ -133,6 +137,14 @@ inline SplitPairs split_halves(HalfColumns columns) {
 }
 inline void store_pairs(std::byte* p, Bf16Pairs pairs) {
   _mm512_store_si512(p, pairs.v);
+}
+
+// What store_pairs() stores, to be multiplied as it is.
+inline WeightPair weight_pair(const ColumnPair& columns) {
+  return {_mm512_cvtne2ps_pbh(columns.lower.v, columns.upper.v)};
+}
+inline WeightPair weight_pair(Bf16Pairs pairs) {
+  return {reinterpret_cast<__m512bh>(pairs.v)};
 }
 
 }  // namespace

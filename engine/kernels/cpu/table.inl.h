@@ -36,14 +36,8 @@ template <typename F>
 constexpr MatmulKernel bf16_product() {
   if constexpr (std::is_same_v<F, F32>) {
     return nullptr;
-  } else if constexpr (std::is_same_v<F, F16>) {
-    return kMatmulBf16<F16Weights>;
-  } else if constexpr (std::is_same_v<F, Bf16>) {
-    return kMatmulBf16<Bf16Weights>;
-  } else if constexpr (CodedFormat<F>) {
-    return kMatmulBf16<QuantizedWeights<GeneralTile<true>>>;
   } else {
-    return kMatmulBf16<QuantizedWeights<TileOf<F>>>;
+    return kMatmulBf16<typename WeightsOfFormat<F>::Type>;
   }
 }
 
