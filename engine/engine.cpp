@@ -312,6 +312,13 @@ Result<void> Engine::Parts::load() {
   // computed.
   limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
   limits.whole_sequences = model.graph.sees_ahead();
+  limits.state_slots = ranks->root_plan().states.slot_count;
+  if (limits.state_slots > 0) {
+    spdlog::info(
+        "the model keeps a state of each sequence ({} slots): the prefix cache finds nothing, and "
+        "prompts are computed from their first token on",
+        limits.state_slots);
+  }
   limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();

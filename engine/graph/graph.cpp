@@ -265,6 +265,35 @@ ValueId Graph::temperature(ValueId x, const Temperature& temperature) {
                 columns(x));
 }
 
+ValueId Graph::append_convolution(GraphNode node) {
+  const size_t width = columns(node.inputs.front());
+  const size_t factors = weights_[node.weight].columns;
+  node.taps = factors / width;
+  CHECK(factors % width == 0 && node.taps >= kLeastTaps && node.taps <= kMostTaps,
+        "{} factors of a convolution of {} columns: each has {} to {}", factors, width, kLeastTaps,
+        kMostTaps);
+  CHECK(node.bias == kNone || weights_[node.bias].columns == width,
+        "{} values are added to {} columns", weights_[node.bias].columns, width);
+  for (const ValueId input : node.inputs) {
+    CHECK(columns(input) == width && rows(input) == Rows::kTokens,
+          "{} columns of a convolution of {}, of every token", columns(input), width);
+  }
+  return append(std::move(node), width);
+}
+
+ValueId Graph::convolve(ValueId x, WeightId weight, WeightId bias) {
+  return append_convolution(
+      {.operation = Operation::kConvolution, .inputs = {x}, .weight = weight, .bias = bias});
+}
+
+ValueId Graph::convolve_gated(ValueId x, ValueId before, ValueId behind, WeightId weight,
+                              WeightId bias) {
+  return append_convolution({.operation = Operation::kConvolution,
+                             .inputs = {x, before, behind},
+                             .weight = weight,
+                             .bias = bias});
+}
+
 ValueId Graph::add(ValueId x, ValueId y) {
   CHECK(columns(x) == columns(y), "{} and {} columns cannot be added", columns(x), columns(y));
   return append({.operation = Operation::kAdd, .inputs = {x, y}}, columns(x));
@@ -301,6 +330,10 @@ ValueId Graph::route(ValueId scores, size_t chosen_count, const Gating& gating, 
 bool Graph::sees_ahead() const {
   return std::ranges::any_of(nodes_,
                              [](const GraphNode& node) { return node.attention.ahead != 0; });
+}
+
+bool Graph::has_states() const {
+  return std::ranges::any_of(nodes_, has_state);
 }
 
 std::set<WeightId> Graph::routers() const {

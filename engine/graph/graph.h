@@ -59,6 +59,8 @@ enum class Operation : uint8_t {
   kJoinHeads,   // inputs x, y: each head's columns of x and then those of y, or of y's only head
   // x * a factor of the token's position: Temperature.
   kTemperature,
+  // Each column by itself over its sequence's last tokens: Graph::convolve(). Keeps a state.
+  kConvolution,
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
@@ -67,7 +69,7 @@ enum class Operation : uint8_t {
                   // (matrix * x, + bias)
 };
 
-inline constexpr size_t kOperationCount = 22;
+inline constexpr size_t kOperationCount = 23;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -109,6 +111,10 @@ struct Gating {
 inline constexpr double kLeastWeightSum = 0x1p-14;  // the least normal number of F16
 // A routing is among so many at most.
 inline constexpr size_t kMostExperts = 1024;
+
+// A convolution is over so many tokens at least and at most.
+inline constexpr size_t kLeastTaps = 2;
+inline constexpr size_t kMostTaps = 16;
 
 // Which row of a table a token looks up.
 enum class EmbedIndex : uint8_t {
@@ -170,6 +176,7 @@ struct GraphNode {
   AttentionTraits attention = {};      // kAttention
   float scale = 0;                     // kScale, kSoftCap, kClamp
   Temperature temperature = {};        // kTemperature
+  size_t taps = 0;                     // kConvolution: tokens, its own included
   Activation activation = {};          // kActivation, kGate, kScaleRows
   size_t rotary = 0;                   // kRotary: which of the graph's tables
   std::vector<WeightId> experts = {};  // kExpertMatmul, kExpertSum: one matrix for each ...
@@ -242,6 +249,13 @@ class Graph {
   // `factors`: of one column.
   ValueId scale_rows(const Activation& function, ValueId factors, ValueId x);
   ValueId temperature(ValueId x, const Temperature& temperature);
+  // The sum over the last `taps` tokens of its sequence, its own included, of a factor times the
+  // token's x; without those before the sequence's first. `weight`: a vector with the factors of
+  // each column, the earliest token's first; `bias`: a vector that is added, or none.
+  ValueId convolve(ValueId x, WeightId weight, WeightId bias = kNone);
+  // The same of before * x, the sum times behind: the short convolution of LFM2, 2025.
+  ValueId convolve_gated(ValueId x, ValueId before, ValueId behind, WeightId weight,
+                         WeightId bias = kNone);
   ValueId select_rows(ValueId x);
   // Each token goes to `chosen_count` experts. `bias`: a vector that is added to the experts'
   // values where they are chosen, and not to their weights; or none.
@@ -264,6 +278,8 @@ class Graph {
   ValueId logits() const { return logits_; }
   // Whether tokens see keys behind their own.
   bool sees_ahead() const;
+  // Whether a layer keeps a state of each sequence beside, or instead of, keys and values.
+  bool has_states() const;
   // To how many experts a token goes, at most of all layers; 0: the model is no mixture.
   size_t chosen_experts() const { return chosen_experts_; }
   // The number of experts of the layer that has most; 0: the model is no mixture.
@@ -275,6 +291,7 @@ class Graph {
   ValueId append(GraphNode node, size_t columns);
   ValueId append_attention(GraphNode node);
   ValueId append_experts(GraphNode node);
+  ValueId append_convolution(GraphNode node);
   ValueId append_head_norm(ValueId x, WeightId weight, float epsilon, size_t head_count,
                            bool subtracts_mean);
 
@@ -287,6 +304,11 @@ class Graph {
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;
 };
+
+// Whether the node keeps a state of each sequence from one pass to the next.
+inline bool has_state(const GraphNode& node) {
+  return node.operation == Operation::kConvolution;
+}
 
 // Whether a norm of heads has a weight for each of several.
 bool has_own_norms(const Graph& graph, const GraphNode& node);

@@ -66,6 +66,7 @@ struct MachinePlan {
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t scratch_bytes = 0;      // of a GPU's rank what lies on the GPU
+    uint64_t state_bytes = 0;        // of scratch_bytes: states of sequences
     std::vector<Need> other_needs;   // of a GPU's memory as well
     std::string pages;               // to be had: "2 MiB of the pool", "transparent", "4 KiB"
     uint64_t available_bytes = 0;    // on its node, shared with the other ranks there; on its GPU
@@ -95,6 +96,9 @@ struct MachinePlan {
   std::string arithmetic;       // "exact", "fast"; "gpu": GPUs have their own
   uint32_t context_tokens = 0;
   uint32_t sequence_count = 0;
+  // Slots for the states that the model keeps of sequences; none: it keeps none. With states the
+  // prefix cache finds nothing.
+  std::optional<uint32_t> state_slots = {};
   uint64_t model_weight_bytes = 0;  // packed, once
   std::vector<Node> nodes;
   std::vector<Gpu> gpus;

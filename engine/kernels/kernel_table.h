@@ -77,6 +77,26 @@ struct GatedArguments {
   size_t output_stride_bytes = 0;
 };
 
+// One token of a causal convolution: each column by itself, over the last tokens of a sequence. Any
+// alignment.
+//   u = x, or before * x
+//   sum = bias, or 0;  per tap of which there is a token, the earliest first and u last,
+//     sum = fma(factor, u of that token, sum)
+//   out = sum, or behind * sum
+struct ConvolutionRow {
+  const float* x = nullptr;
+  const float* before = nullptr;   // or none
+  const float* behind = nullptr;   // or none
+  const float* factors = nullptr;  // [tap]
+  size_t factor_stride = 0;        // floats
+  size_t taps = 0;
+  const float* bias = nullptr;  // or none
+  // [tap]: u of the tokens before, taps - 1 rows; null: the sequence has no token there.
+  const float* const* earlier = nullptr;
+  float* input = nullptr;  // gets u; may be the row of the earliest token
+  size_t count = 0;        // columns
+};
+
 using MatmulKernel = void (*)(const MatmulArguments&);
 // `parameters`: Activation's; anything where the function has none.
 using ActivationKernel = void (*)(const float* x, size_t count, const float* parameters,
@@ -150,6 +170,9 @@ struct KernelTable {
   void (*merge_chunks)(const AttentionArguments&, const float* partials, size_t partial_stride);
   // Attention in bf16, another function (attention.h): with has_tiles alone, elsewhere none.
   void (*attend_bf16)(const AttentionArguments&);
+
+  // One token of a causal convolution.
+  void (*convolve)(const ConvolutionRow& row, float* out);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);

@@ -23,6 +23,7 @@ Result<void> PassRunner::check_fit(const Plan& plan, size_t sequences, size_t to
     most = std::min(most, gpu->limits.sequences);
     pages_there = std::min(pages_there, gpu->limits.pages * gpu->limits.groups);
   }
+  if (plan.states.slot_count > 0) most = std::min(most, plan.states.slot_count);
   if (sequences == 0 || sequences > most) {
     return invalid_input("{} sequences side by side; it must be from 1 to the {} of a pass",
                          sequences, most);
@@ -66,6 +67,8 @@ void PassRunner::start_pass() {
   batch_.clear();
   batch_.group_count = plan_.kv.group_count();
   batch_.page_tables.assign(tables_.begin(), tables_.end());
+  batch_.state_slots.resize(lengths_.size());
+  std::iota(batch_.state_slots.begin(), batch_.state_slots.end(), 0U);
   pass_tokens_ = {};
   if (throughput_) prompts_most_ = throughput_->prompts_most();
 }

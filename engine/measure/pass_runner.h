@@ -48,7 +48,9 @@ class PassRunner {
   void run();
   // The first failure of all passes so far.
   const Result<void>& outcome() const { return outcome_; }
-  // Keeps so many tokens of a sequence and forgets the others.
+  // Keeps so many tokens of a sequence and forgets the others. The states of a model that has some
+  // stay what they are, so that what comes after is measured and means nothing; but not after a
+  // length of 0.
   void cut(size_t sequence, size_t length) { lengths_[sequence] = length; }
 
   // Passes so far that had space for a token that the next one got, but for the deadline.

@@ -86,6 +86,9 @@ class PlanReport {
     plan_.arithmetic = info.arithmetic;
     plan_.sequence_count = static_cast<uint32_t>(choice_.settings.sequence_count);
     plan_.context_tokens = static_cast<uint32_t>(layout_.context_tokens);
+    if (model_.graph.has_states()) {
+      plan_.state_slots = static_cast<uint32_t>(layout_.plan_options.state_slots);
+    }
     plan_.fits = misfit.empty();
     plan_.misfit = misfit;
     plan_.nodes = describe_nodes(machine_.topology);
@@ -121,6 +124,7 @@ class PlanReport {
            .weight_bytes = sizes.weight_bytes,
            .kv_bytes = sizes.kv_bytes,
            .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes(),
+           .state_bytes = sizes.state_bytes,
            .other_needs = other_needs(layout_, rank),
            .pages = device.page_text(machine_, place, sizes.weight_bytes),
            .available_bytes = device.takeable_bytes(machine_, place),

@@ -57,6 +57,8 @@ constexpr std::array kArchitectures = {
     Architecture{"jais2", build_jais2},
     Architecture{"jina-bert-v2", build_jina_bert_v2},
     Architecture{"jina-bert-v3", build_jina_bert_v3},
+    Architecture{"lfm2", build_lfm2},
+    Architecture{"lfm2moe", build_lfm2moe},
     Architecture{"llama", build_llama},
     Architecture{"llama4", build_llama4},
     Architecture{"maincoder", build_maincoder},

@@ -83,6 +83,8 @@ Result<Model> build_internlm2(const ModelSource& source);
 Result<Model> build_jais2(const ModelSource& source);
 Result<Model> build_jina_bert_v2(const ModelSource& source);
 Result<Model> build_jina_bert_v3(const ModelSource& source);
+Result<Model> build_lfm2(const ModelSource& source);
+Result<Model> build_lfm2moe(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);
 Result<Model> build_llama4(const ModelSource& source);
 Result<Model> build_maincoder(const ModelSource& source);

@@ -37,6 +37,12 @@ enum class Cost : uint8_t {
   kCache,      // the keys and values that each token sees
 };
 
+// The size of one sequence's state of a node: rows of so many floats.
+struct StateShape {
+  size_t rows = 0;
+  size_t columns = 0;
+};
+
 // A group of nodes that GPUs are to compute.
 struct GroupParts {
   const Graph& graph;
@@ -53,6 +59,8 @@ struct OperationRow {
   // Whether a product is cut for the sake of what reads this operation's output, where the
   // operation reads the product.
   bool hands_on = false;
+  // The state that a rank keeps for the columns that it computes of the node; null: there is none.
+  StateShape (*state)(const GraphNode& node, size_t own_columns) = nullptr;
   // Emits the step of a group that the operation leads: alone, or joined by fusion rules.
   void (*plan)(RankPlanner& planner, const Group& group) = nullptr;
   // Whether GPUs have its plain step; else they have only steps that a fusion rule joins it to.
@@ -82,6 +90,7 @@ extern const OperationRow kSelectRowsRow;
 extern const OperationRow kSliceHeadsRow;
 extern const OperationRow kJoinHeadsRow;
 extern const OperationRow kTemperatureRow;
+extern const OperationRow kConvolutionRow;
 extern const OperationRow kRouteRow;
 extern const OperationRow kExpertMatmulRow;
 extern const OperationRow kExpertSumRow;

@@ -70,12 +70,24 @@ struct HiddenRows {
   friend bool operator==(const HiddenRows&, const HiddenRows&) = default;
 };
 
+// The rank's part of the states that sequences have in the layers that keep some. A slot is one
+// sequence's, of all these layers; its parts lie in the scratch arena, where nothing else ever
+// does.
+struct StateLayout {
+  size_t slot_count = 0;  // 0: the graph has no states
+  size_t slot_bytes = 0;  // 0: it has some, and the rank no part of them
+
+  size_t size_bytes() const { return slot_count * slot_bytes; }
+  friend bool operator==(const StateLayout&, const StateLayout&) = default;
+};
+
 struct Plan {
   size_t rank = 0;
   size_t rank_count = 1;
   std::vector<Step> steps;
   std::vector<WeightSlice> weights;  // by WeightId
   KvLayout kv;
+  StateLayout states;
   HiddenRows hidden;
   DeviceAreas areas;
   // [logit row][vocabulary], of rank 0: in GPU memory where all are GPUs that reach one another's.

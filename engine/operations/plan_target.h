@@ -80,6 +80,7 @@ struct PlanOptions {
   size_t logit_rows = 64;     // rows whose logits one pass may give
   KvFormat kv_format = KvFormat::kF16;
   size_t kv_pages = 0;
+  size_t state_slots = 0;  // of a model with states; 0: one per token of a pass
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
   ProductFormTable forms = own_product_forms();
   AttentionForm prompt_attention = AttentionForm::kF32;

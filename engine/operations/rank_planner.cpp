@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/operations/operation_table.h"
 
 namespace lockstep {
 
@@ -72,6 +73,23 @@ void RankPlanner::place_rotary_tables() {
                          .magnitude = rotary.magnitude,
                          .table = rows.at<float>(),
                          .stride = rows.floats()});
+  }
+}
+
+void RankPlanner::place_states() {
+  if (!graph_.has_states()) return;
+  const size_t slots = options_.state_slots == 0 ? options_.batch_tokens : options_.state_slots;
+  plan_.states.slot_count = slots;
+  for (const GraphNode& node : graph_.nodes()) {
+    const OperationRow& row = row_of(node.operation);
+    if (row.state == nullptr) continue;
+    const StateShape shape = row.state(node, own_columns(node.output).size());
+    Stretch rows;
+    if (shape.columns > 0) {
+      rows = values_.activations().allocate_f32(Arena::kScratch, shape.columns, slots * shape.rows);
+    }
+    states_.emplace(node.output, rows);
+    plan_.states.slot_bytes += shape.rows * rows.stride_bytes;
   }
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <vector>
 
 #include "engine/base/range.h"
@@ -49,6 +50,10 @@ class RankPlanner {
   // Before the steps: what one layer after the other uses.
   void place_routing();
   void place_rotary_tables();
+  // Likewise: from pass to pass nothing else may lie where a state does.
+  void place_states();
+  // A node's state: [slot][row of its StateShape].
+  const Stretch& state(ValueId output) const { return states_.at(output); }
   // By number in the graph.
   const RotaryTable& rotary_table(size_t number) const { return rotary_tables_[number]; }
   Routing routing_of(ValueId routing) const;
@@ -79,6 +84,7 @@ class RankPlanner {
   const PlanOptions& options_;
   ValueBuffers values_;
   StepAreas step_areas_{values_.activations()};
+  std::map<ValueId, Stretch> states_;       // by output
   std::vector<RotaryTable> rotary_tables_;  // by number in the graph
   Routing routing_;
   Plan plan_;

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "engine/operations/attention/attend_step.h"
+#include "engine/operations/convolution/convolution_step.h"
 #include "engine/operations/elementwise/elementwise_step.h"
 #include "engine/operations/embed/embed_step.h"
 #include "engine/operations/experts/expert_steps.h"
@@ -24,7 +25,7 @@ namespace lockstep {
 using StepWork = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
                               RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep,
                               AllReduceStep, ElementwiseStep, HeadsStep, CopyHeadsStep,
-                              NormSumsStep, NormScaleStep, ExpertProductStep>;
+                              NormSumsStep, NormScaleStep, ExpertProductStep, ConvolutionStep>;
 
 std::string step_text(const StepWork& step);
 

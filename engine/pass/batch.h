@@ -32,6 +32,10 @@ struct Batch {
   // of the cache's.
   std::vector<std::span<const uint32_t>> page_tables;
   size_t group_count = 1;
+  // [sequence]: the slot of its states, of each sequence another (steps look none up where the
+  // model has no states). It holds what the pass with the sequence's token before has left there;
+  // of a sequence that begins, anything.
+  std::vector<uint32_t> state_slots;
   std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
   // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
   // all.
@@ -48,6 +52,7 @@ struct Batch {
     tokens.clear();
     generated_tokens = 0;
     page_tables.clear();
+    state_slots.clear();
     logit_tokens.clear();
     draws.clear();
     cleared_pages.clear();

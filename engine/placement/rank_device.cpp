@@ -16,6 +16,7 @@ RankSizes arenas_of(const Plan& plan) {
   sizes.weight_bytes = plan.weight_bytes;
   sizes.kv_bytes = plan.kv.size_bytes();
   sizes.scratch_bytes = plan.scratch_bytes;
+  sizes.state_bytes = plan.states.size_bytes();
   sizes.exchange_bytes = plan.exchange_bytes;
   sizes.logits_bytes = plan.logits_bytes;
   return sizes;

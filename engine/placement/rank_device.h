@@ -24,6 +24,7 @@ struct RankSizes {
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;
+  uint64_t state_bytes = 0;  // of scratch_bytes: states of sequences
   uint64_t exchange_bytes = 0;
   uint64_t logits_bytes = 0;  // 0 but on rank 0
   bool own_is_hosts = true;   // weights, cache and scratch lie in the host's memory; else a GPU's

@@ -24,6 +24,7 @@ void begin_plan(const PlanSubject& subject, RankPlanner& planner) {
   plan.kv =
       place_kv(subject.graph, subject.split, subject.rank, options.kv_format, options.kv_pages);
   plan.areas = target.place_areas(subject, plan.kv, planner.values().activations());
+  planner.place_states();
   planner.place_routing();
   planner.emit(ClearPagesStep{});
   planner.place_rotary_tables();

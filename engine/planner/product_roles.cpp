@@ -32,6 +32,7 @@ Role ProductRoles::role_of(const GraphNode& product) const {
       value = next->output;
       continue;
     }
+    if (has_state(*next)) return Role::kActivation;
     switch (next->operation) {
       case Operation::kAttention:
         if (value == next->inputs[0]) return Role::kQueries;

@@ -14,7 +14,7 @@ enum class Role : uint8_t {
   kValues,      // of attention
   kScores,      // of experts
   kFactors,     // of rows
-  kActivation,  // read by one, or by a gate
+  kActivation,  // read by one, by a gate, or by what keeps a state
   kResidual,    // added to a residual, or anything else
   kLogits,
 };

@@ -86,6 +86,7 @@ class Splitter {
   std::optional<std::vector<Range>> heads_of(ValueId value, size_t head_count) const;
   void split_at_heads(const GraphNode& node);
   void find_factors(const GraphNode& node);
+  void split_convolution(const GraphNode& node);
   bool is_cut_at_chunks(ValueId value) const;
   bool is_held_whole(ValueId value) const;
   bool lacks_columns(const GraphNode& product, const ValueSplit& input) const;
@@ -385,6 +386,14 @@ void Splitter::find_factors(const GraphNode& node) {
   }
 }
 
+// A rank holds the factors of the columns that it computes.
+void Splitter::split_convolution(const GraphNode& node) {
+  const ValueSplit& output = split_.values[node.output];
+  if (output.kind != SplitKind::kSliced) return;
+  split_.weights[node.weight] = {SplitKind::kSliced, true, scaled(output.columns, node.taps)};
+  if (node.bias != kNone) split_.weights[node.bias] = {SplitKind::kSliced, true, output.columns};
+}
+
 // Whether each of several ranks has all of the value, as keys that all ranks' queries attend to.
 bool Splitter::is_held_whole(ValueId value) const {
   const Range all = {0, graph_.columns(value)};
@@ -462,6 +471,7 @@ void Splitter::split_node(const GraphNode& node) {
       break;
   }
   if (node.operation == Operation::kScaleRows) find_factors(node);
+  if (node.operation == Operation::kConvolution) split_convolution(node);
   if (is_read_whole(node)) split_.values[node.output].gathered = true;
 }
 

@@ -24,6 +24,15 @@ void check_order(std::span<const BatchToken> tokens) {
   }
 }
 
+void check_states(const Batch& batch, size_t slot_count) {
+  if (slot_count == 0) return;
+  CHECK(batch.state_slots.size() == batch.sequence_count(), "{} sequences with {} states",
+        batch.sequence_count(), batch.state_slots.size());
+  for (const uint32_t slot : batch.state_slots) {
+    CHECK(slot < slot_count, "slot {} of {} for states", slot, slot_count);
+  }
+}
+
 }  // namespace
 
 Executor::Executor(Ranks& ranks, const KernelTable& kernels)
@@ -50,6 +59,7 @@ Result<void> Executor::run(const Batch& batch) {
         "{} draws from {} rows of logits", batch.draws.size(), batch.logit_tokens.size());
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
   check_order(batch.tokens);
+  check_states(batch, plan.states.slot_count);
   if (failure_) return std::unexpected(*failure_);
   token_count_ = batch.tokens.size();
   draws_.assign(batch.draws.begin(), batch.draws.end());

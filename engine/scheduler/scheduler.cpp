@@ -17,12 +17,15 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
               .pass_tokens = limits.batch_tokens,
               .share_generated = limits.share_generated,
               .shares_none = limits.whole_sequences,
+              .state_slots = limits.state_slots,
               .secret = limits.cache_secret}),
       prompts_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,
         "{} sequences do not fit into passes of {} tokens and {} rows of logits",
         limits.sequence_count, limits.batch_tokens, limits.logit_rows);
+  CHECK(limits.state_slots == 0 || limits.state_slots >= limits.sequence_count,
+        "{} sequences have {} slots for their states", limits.sequence_count, limits.state_slots);
 }
 
 Sequence& Scheduler::at(SequenceId id) {
@@ -367,6 +370,7 @@ void Scheduler::take_pages() {
   // By position: those behind may leave.
   for (size_t position = 0; position < running_.size(); ++position) {
     Sequence& sequence = *running_[position];
+    if (sequence.planned > 0) take_state(sequence);
     while (!pages_.has_places(sequence, sequence.computed + sequence.planned)) {
       if (!pages_.extend(sequence, schedule_.cleared_pages) && !reclaim_page(position)) break;
     }
@@ -376,14 +380,29 @@ void Scheduler::take_pages() {
   }
 }
 
+// There is a slot for each that runs: where none is free, some that wait have kept theirs.
+void Scheduler::take_state(Sequence& sequence) {
+  while (!pages_.take_state(sequence)) {
+    Sequence* const last = last_waiting();
+    CHECK(last != nullptr, "sequence {} runs, and there is no slot for its states", sequence.id);
+    preempt(*last);
+  }
+}
+
+// The last in the order of those that wait and hold memory; null: there is none.
+Sequence* Scheduler::last_waiting() {
+  Sequence* last = nullptr;
+  for (auto& [id, sequence] : sequences_) {
+    if (sequence.running || !sequence.holds_memory()) continue;
+    if (last == nullptr || before(*last, sequence)) last = &sequence;
+  }
+  return last;
+}
+
 // The last in the order that holds pages gives them up: of those that wait, or else of those that
 // run behind `position`. False if there is none.
 bool Scheduler::reclaim_page(size_t position) {
-  Sequence* last = nullptr;
-  for (auto& [id, sequence] : sequences_) {
-    if (sequence.running || sequence.page_count() == 0) continue;
-    if (last == nullptr || before(*last, sequence)) last = &sequence;
-  }
+  Sequence* last = last_waiting();
   for (size_t index = running_.size(); last == nullptr && --index > position;) {
     if (running_[index]->page_count() > 0) last = running_[index];
   }
@@ -525,6 +544,10 @@ void Scheduler::forget(Sequence& sequence) {
 
 std::span<const PageTable> Scheduler::tables(SequenceId id) const {
   return sequences_.at(id).tables;
+}
+
+std::optional<uint32_t> Scheduler::state(SequenceId id) const {
+  return sequences_.at(id).state;
 }
 
 size_t Scheduler::cached_tokens(SequenceId id) const {

@@ -17,6 +17,8 @@
 //   - With targets (latency_targets.h) the prompts' part of a pass follows from them and from the
 //     times of passes, and a tenant's prompts swap places: short ones go first, unless a long one
 //     came much earlier (kOvertaking). Other tenants keep their places.
+//   - Where sequences have states, one that runs has a slot for them. One that has stepped aside
+//     keeps its own until another needs it: then the last in the order gives up its pages as well.
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again.
@@ -26,6 +28,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <utility>
@@ -59,6 +62,9 @@ struct SchedulerLimits {
   // Tokens see those behind them: a sequence is computed as a whole, in one pass, and what is
   // computed of it is no other's. None generates, or has more tokens than a pass.
   bool whole_sequences = false;
+  // Slots of states, at least sequence_count; 0: sequences have none. With them no sequence finds
+  // what another has computed (SequencePages::Rules).
+  size_t state_slots = 0;
   double patience_seconds = 60;
   LatencyTargets targets = {};
   HashSecret cache_secret = {};
@@ -140,6 +146,8 @@ class Scheduler {
 
   // The sequence's page tables, by group. Those of an ended one are gone.
   std::span<const PageTable> tables(SequenceId sequence) const;
+  // The slot of the sequence's states, of one that is part of a pass; none: it has no states.
+  std::optional<uint32_t> state(SequenceId sequence) const;
   // The number of prompt tokens that were found in the prefix cache.
   size_t cached_tokens(SequenceId sequence) const;
 
@@ -147,6 +155,7 @@ class Scheduler {
   size_t waiting_count() const { return queue_.waiting_count(); }
   bool idle() const { return sequences_.empty(); }
   const PrefixCache& cache() const { return pages_.cache(); }
+  const PagePool& states() const { return pages_.states(); }
   const SchedulerCounters& counters() const { return counters_; }
 
  private:
@@ -181,6 +190,8 @@ class Scheduler {
   bool fills_next_page(Sequence& other, Sequence& head) const;
   bool needs_one_of(Sequence& sequence, std::span<const PrefixKey> filled) const;
   void take_pages();
+  void take_state(Sequence& sequence);
+  Sequence* last_waiting();
   bool reclaim_page(size_t position);
   void preempt(Sequence& sequence);
   void collect_chunks();

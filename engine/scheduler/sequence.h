@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -64,6 +65,7 @@ struct Sequence {
   size_t uncached = 0;            // those that were not when it first looked; 0: it has not
   double charged = 0;             // to the tenant, for prompt tokens not computed yet
   std::vector<PageTable> tables;  // by group of the cache's layers; all equally long, or none
+  std::optional<uint32_t> state;  // the slot of its states; none where it has none
   std::vector<BlockId> blocks;    // of its first pages, as far as they are known
   std::vector<PrefixKey> keys;    // of the root and of its first full pages
 
@@ -74,6 +76,8 @@ struct Sequence {
 
   // Pages of tokens that it has places for.
   size_t page_count() const { return tables.empty() ? 0 : tables.front().pages.size(); }
+  // Whether it has taken pages or a state.
+  bool holds_memory() const { return page_count() > 0 || state.has_value(); }
   // Every prompt token's row, of logits or hidden.
   bool wants_all() const { return wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden; }
   bool wants_logits() const {

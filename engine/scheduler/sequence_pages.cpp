@@ -15,7 +15,7 @@ bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
 }
 
 bool SequencePages::may_publish(const Sequence& sequence, size_t page) const {
-  if (rules_.shares_none) return false;
+  if (rules_.shares_none || rules_.state_slots > 0) return false;
   const size_t end = (page + 1) * rules_.page_tokens;
   return end <= (rules_.share_generated ? sequence.tokens.size() : sequence.prompt);
 }
@@ -146,6 +146,12 @@ bool SequencePages::extend(Sequence& sequence, std::vector<uint32_t>& taken) {
   return true;
 }
 
+bool SequencePages::take_state(Sequence& sequence) {
+  if (rules_.state_slots == 0 || sequence.state) return true;
+  sequence.state = states_.take();
+  return sequence.state.has_value();
+}
+
 void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {
   for (size_t page = begin / rules_.page_tokens; (page + 1) * rules_.page_tokens <= end; ++page) {
     if (!may_publish(sequence, page) || sequence.blocks.size() != page) break;
@@ -190,6 +196,11 @@ void SequencePages::release(Sequence& sequence) {
     for (const PageTable& table : sequence.tables) {
       if (page >= table.given_back) cache_.release(table.pages[page]);
     }
+  }
+  if (sequence.state) {
+    states_.release(*sequence.state);
+    states_.free(*sequence.state);
+    sequence.state.reset();
   }
   sequence.tables.clear();
   sequence.blocks.clear();

@@ -1,4 +1,5 @@
-// A sequence's pages: found in the prefix cache, taken, made known to it, and given back.
+// A sequence's pages: found in the prefix cache, taken, made known to it, and given back; and the
+// slot of its states, where layers keep some.
 #pragma once
 
 #include <cstddef>
@@ -22,12 +23,15 @@ class SequencePages {
     // prompted tokens are shared.
     bool share_generated = true;
     bool shares_none = false;
+    // Sequences have states, and so many slots for them; 0: they have none. What a state was at the
+    // end of a page is kept nowhere, so no page is found then.
+    size_t state_slots = 0;
     HashSecret secret = {};
   };
 
   // `windows`: of the groups of the cache's layers.
   SequencePages(size_t page_count, std::vector<AttentionWindow> windows, const Rules& rules)
-      : rules_(rules), cache_(page_count, std::move(windows)) {}
+      : rules_(rules), cache_(page_count, std::move(windows)), states_(rules.state_slots) {}
 
   // Pages of all groups that a sequence takes at most while it grows to so many tokens.
   size_t most_pages(size_t tokens) const;
@@ -47,16 +51,22 @@ class SequencePages {
   // Takes one more page for each group, to be written to, and adds them to `taken`. Returns false
   // and takes none if fewer pages than groups are without a holder.
   bool extend(Sequence& sequence, std::vector<uint32_t>& taken);
+  // True when the sequence has a slot of its own, or needs none; false: none is free.
+  bool take_state(Sequence& sequence);
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
   // another sequence; what lies behind a window is given back.
   void publish(Sequence& sequence, size_t begin, size_t end);
+  // All of its pages, and its state: it is computed from its first token on.
   void release(Sequence& sequence);
   // Whatever the sequence holds is not found any more.
   void forget(const Sequence& sequence);
   // Nothing is found any more.
   void forget_all() { cache_.forget_all(); }
-  // No page is held, either: for sequences that are gone. Takes no memory.
-  void reset() { cache_.reset(); }
+  // No page is held, either, and no slot: for sequences that are gone. Takes no memory.
+  void reset() {
+    cache_.reset();
+    states_.reset();
+  }
 
   // The key of the first uncomputed page, if it may be found in the cache when it is full.
   const PrefixKey* next_shared_key(Sequence& sequence) const;
@@ -64,6 +74,8 @@ class SequencePages {
   void add_filled_keys(Sequence& sequence, size_t end, std::vector<PrefixKey>& keys) const;
 
   const PrefixCache& cache() const { return cache_; }
+  // Slots instead of pages.
+  const PagePool& states() const { return states_; }
 
  private:
   bool may_find(const Sequence& sequence, size_t page) const;
@@ -79,6 +91,7 @@ class SequencePages {
 
   Rules rules_;
   PrefixCache cache_;
+  PagePool states_;
 };
 
 }  // namespace lockstep

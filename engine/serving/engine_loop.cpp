@@ -353,6 +353,7 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
     for (const PageTable& table : scheduler_.tables(chunk.sequence)) {
       batch_.page_tables.emplace_back(table.pages);
     }
+    if (const auto state = scheduler_.state(chunk.sequence)) batch_.state_slots.push_back(*state);
     generation.cached_tokens = scheduler_.cached_tokens(chunk.sequence);
     if (chunk.first) {
       generation.started = true;

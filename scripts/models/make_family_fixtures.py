@@ -89,15 +89,19 @@ FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the fil
     "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
     "self_attn.query_layernorm": "attn_q_norm", "self_attn.key_layernorm": "attn_k_norm"}
 COMMON_NAMES = {  # parts of some mixtures' names: what most others have instead
+    "expert_bias": "e_score_correction_bias", "feed_forward.w1.": "mlp.gate_proj.",
+    "feed_forward.w2.": "mlp.down_proj.", "feed_forward.w3.": "mlp.up_proj.",
+    "conv.out_proj.": "conv.o_proj.", "self_attn.out_proj.": "self_attn.o_proj.",
+    ".ffn_norm.": ".post_attention_layernorm.",
     "mlp.gate.wg.": "mlp.gate.", "router.proj.": "mlp.gate.",
     "feed_forward.router.": "mlp.gate.", "feed_forward.": "mlp.", "block_sparse_moe.router.": "mlp.gate.",
     "block_sparse_moe.": "mlp.", "shared_mlp.output_linear.": "mlp.shared_mlp.down_proj.",
     "shared_mlp.input_linear.": "mlp.shared_mlp.gate_up_proj."}
-ROUTERS = ("mlp.gate", "block_sparse_moe.gate", ".router")  # how their names end
+ROUTERS = ("mlp.gate", "feed_forward.gate", "block_sparse_moe.gate", ".router")  # how they end
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
 SHARED_EXPERTS = ("shared_experts", "shared_expert", "shared_mlp")  # transformers' names of them
 SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
-BUFFERS = (SELECTION_BIAS, "layer_scalar")  # likewise, of tensors that are no parameters
+BUFFERS = (SELECTION_BIAS, "expert_bias", "layer_scalar")  # likewise, of tensors that are no parameters
 
 
 class TextModel(torch.nn.Module):
@@ -527,6 +531,10 @@ MIMO2_LAST_KEYS = {"attention.head_count_kv": [1, 2, 1], "attention.key_length":
 INDEXER_OPTIONS = {"index_topk": 128, "index_head_dim": 64, "index_n_heads": 2}
 INDEXER_KEYS = {"attention.indexer.head_count": 2, "attention.indexer.key_length": 64,
                 "attention.indexer.top_k": 128}
+LFM2_OPTIONS = {"block_auto_adjust_ff_dim": False}
+LFM2_NAMES = {"model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm",
+              "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
+              "conv.in_proj": "shortconv.in_proj", "conv.o_proj": "shortconv.out_proj"}
 FALCON_NAMES = {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
                 "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2",
                 "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
@@ -578,6 +586,11 @@ def indexer_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.nda
 
 def mimo2_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
     return {"attn_sinks.weight": values} if rest.endswith("sinks") else None
+
+
+def lfm2_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """A convolution's factors have one channel each there."""
+    return {"shortconv.conv.weight": values[:, 0]} if rest == "conv.conv.weight" else None
 
 
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -993,6 +1006,21 @@ FAMILIES = (
            heads=4, is_tied=False, rope_base=5e6, experts=4, chosen=2, expert_feed_forward=20,
            selection_biases=(0.05, -0.45), layer_gain=0.5, layout=mimo2_layout,
            last_keys=MIMO2_LAST_KEYS),
+    Family("lfm2", "lfm2", "Lfm2ForCausalLM",
+           LFM2_OPTIONS | {"layer_types": ["conv", "full_attention", "conv", "conv"]},
+           {"shortconv.l_cache": 3}, layers=4, rope_base=1e6, names=LFM2_NAMES, layout=lfm2_layout,
+           last_keys={"attention.head_count_kv": [0, 1, 0, 0]}),
+    Family("lfm2-long", "lfm2", "Lfm2ForCausalLM",
+           LFM2_OPTIONS | {"layer_types": ["conv", "full_attention"], "conv_L_cache": 4},
+           {"shortconv.l_cache": 4}, rope_base=1e6, hidden=64, head=32, feed_forward=32,
+           names=LFM2_NAMES, layout=lfm2_layout, last_keys={"attention.head_count_kv": [0, 1]}),
+    Family("lfm2moe", "lfm2moe", "Lfm2MoeForCausalLM",
+           {"num_dense_layers": 1, "layer_types": ["conv", "full_attention", "conv"]},
+           {"shortconv.l_cache": 3, "leading_dense_block_count": 1,
+            "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID},
+           layers=3, rope_base=1e6, experts=4, chosen=2, expert_feed_forward=20,
+           selection_biases=(0.05, -0.45), layer_gain=0.25, names=LFM2_NAMES, layout=lfm2_layout,
+           last_keys={"attention.head_count_kv": [0, 1, 0]}),
 )
 
 
@@ -1149,7 +1177,7 @@ def check_choice(family: Family, network: torch.nn.Module, tokens: torch.Tensor)
         scores = output[family.router_output] if isinstance(output, tuple) else output
         scores = scores.sigmoid() if is_sigmoid(family) else scores.softmax(dim=1)
         for name, bias in all_parameters(mixture):
-            if name.endswith(SELECTION_BIAS):
+            if common_name(name).endswith(SELECTION_BIAS):
                 scores = scores + bias
         if family.groups > 1:
             groups = scores.view(len(scores), family.groups, -1).topk(2).values.sum(dim=2)

@@ -18,7 +18,8 @@ and ffn_down matrices in Q6_K; MXFP4_MOE has experts in MXFP4 and all others in 
 experts, attn_k and attn_v are Q8_0, and attn_output is Q5_K where most are Q4_K. A matrix whose
 rows are not whole blocks of 256 gets Q5_0 instead of Q4_K, Q5_1 instead of Q5_K, Q8_0 instead of
 Q6_K, IQ4_NL instead of others; one whose rows are not whole blocks of 32 or 64 gets F16. Vectors
-(norms, biases, rope factors) and the routers of mixtures are always F32.
+(norms, biases, rope factors), the routers of mixtures and the factors of convolutions are always
+F32.
 """
 
 import argparse
@@ -114,7 +115,9 @@ def add_heads(writer: gguf.GGUFWriter, shape: Shape) -> None:
         writer.add_key_length_swa(shape.head_size)
         writer.add_value_length_swa(shape.head_size)
         return
-    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_head_count_kv([shape.kv_heads if shape.attends(layer) else 0
+                              for layer in range(shape.layers)] if shape.attending
+                             else shape.kv_heads)
     if not latents:
         writer.add_key_length(shape.head_size)
         writer.add_value_length(shape.head_size)

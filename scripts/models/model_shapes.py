@@ -81,6 +81,7 @@ class Family:
     # The norms of queries and keys: "" for none, "head" for weights of one head that all share,
     # "whole" for weights of all heads.
     head_norms: str = ""
+    output_norm: str = "output_norm"
     has_plain_scores: bool = False  # of attention: norms divide by the root of a head's columns
     biases: tuple[str, ...] = ()  # of these products, which may be experts'
     vectors: tuple[str, ...] = ()  # of VECTORS
@@ -112,6 +113,7 @@ INPUTS = ("attn_q", "attn_k", "attn_v")
 POST_NORMS = ("post_attention_norm", "post_ffw_norm")
 SIGMOID_KEYS = {"expert_gating_func": SIGMOID, "expert_weights_norm": True}
 NO_SCALING = {"rope.scaling.type": "none"}
+TAPS = 3  # tokens that a short convolution is over
 
 # By architecture; others are as Llama.
 FAMILIES = {
@@ -140,6 +142,8 @@ FAMILIES = {
                       vectors=("attn_sinks.weight",)),
     "hunyuan-dense": Family(head_norms="head"),
     "hunyuan-moe": Family(head_norms="head"),
+    "lfm2": Family(head_norms="head", output_norm="token_embd_norm",
+                   keys={"shortconv.l_cache": TAPS}),
     "maincoder": Family(head_norms="head"),
     "minimax-m2": Family(head_norms="whole", vectors=("exp_probs_b.bias",),
                          keys={"expert_gating_func": SIGMOID}),
@@ -187,6 +191,7 @@ class Shape:
     window: Window | None = None
     layer_embedding: int = 0  # columns of an embedding that each layer has of each token
     sharing: SharingLayers | None = None
+    attending: tuple[int, ...] = ()  # layers, where others have a short convolution; (): all
     vectors: tuple[str, ...] = ()  # beside the family's
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
@@ -204,6 +209,9 @@ class Shape:
 
     def is_sharing(self, layer: int) -> bool:
         return self.sharing is not None and layer >= self.layers - self.sharing.count
+
+    def attends(self, layer: int) -> bool:
+        return not self.attending or layer in self.attending
 
     def feed_forward_of(self, layer: int) -> int:
         return self.sharing.feed_forward if self.is_sharing(layer) else self.feed_forward
@@ -367,6 +375,8 @@ SHAPES = {
                          rotary_size=64),
     "stablelm-2-1.6b": Shape("stablelm", 24, 2048, 5632, 32, 32, 64, 100352, 4096, 1e4, 1e-5, False,
                              rotary_size=16),
+    "lfm2-1.2b": Shape("lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6, 1e-5, True,
+                       attending=(2, 5, 8, 10, 12, 14)),
     # Nobody's: a mixture, and one with latents, for machines with little memory.
     "mla-1.9b-a0.4b": Shape("deepseek2", 16, 1024, 4096, 16, 1, 128, 102400, 163840, 1e4, 1e-6,
                             True, mixture=Mixture(64, 6, 512, 1, 1), rotary_size=64,

@@ -6,7 +6,7 @@ import math
 import gguf
 import numpy as np
 
-from model_shapes import VECTORS, Shape
+from model_shapes import TAPS, VECTORS, Shape
 
 Q = gguf.GGMLQuantizationType
 
@@ -49,6 +49,7 @@ FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0,
 WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is
 ALIGNMENT = 32
 ROUTER = "ffn_gate_inp.weight"
+CONVOLUTION = "shortconv.conv.weight"
 
 
 @dataclasses.dataclass
@@ -131,8 +132,17 @@ def plan_latent_attention(shape: Shape, block: str) -> list[TensorPlan]:
                layer_gain(shape))]
 
 
+def plan_convolution(shape: Shape, block: str) -> list[TensorPlan]:
+    embedding = shape.embedding
+    return [matrix(block + "shortconv.in_proj.weight", 3 * embedding, embedding),
+            matrix(block + CONVOLUTION, embedding, TAPS),
+            matrix(block + "shortconv.out_proj.weight", embedding, embedding, layer_gain(shape))]
+
+
 def plan_attention(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
-    """The matrices."""
+    """The matrices, or those of a convolution in its place."""
+    if not shape.attends(layer):
+        return plan_convolution(shape, block)
     if shape.latents:
         return plan_latent_attention(shape, block)
     full = shape.full(layer)
@@ -179,6 +189,8 @@ def plan_experts(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
 
 
 def plan_head_norms(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
+    if not shape.attends(layer):
+        return []
     full, kind = shape.full(layer), shape.family.head_norms
     size = full.head_size if full else shape.head_size
     counts = (("q", shape.heads), ("k", full.kv_heads if full else shape.kv_heads))
@@ -266,7 +278,7 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     tensors += plan_layer_embeddings(shape)
     for layer in range(shape.layers):
         tensors += plan_layer(shape, layer)
-    last = norm("output_norm.weight", embedding)
+    last = norm(f"{shape.family.output_norm}.weight", embedding)
     tensors += with_bias(last) if shape.family.has_norm_biases else [last]
     if not shape.tied:
         tensors.append(matrix("output.weight", shape.vocabulary, embedding))
@@ -280,7 +292,7 @@ def takes_more_bits(layer: int, layers: int) -> bool:
 
 
 def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
-    if tensor.rows == 0 or tensor.name.endswith(ROUTER):
+    if tensor.rows == 0 or tensor.name.endswith((ROUTER, CONVOLUTION)):
         return Q.F32
     chosen = FORMATS[mix][0]
     if mix == "MXFP4_MOE":

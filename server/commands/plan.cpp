@@ -99,6 +99,18 @@ void print_other_needs(const MachinePlan& plan) {
   }
 }
 
+// Prints the part of the ranks' scratch memory that holds states of sequences.
+void print_states(const MachinePlan& plan) {
+  if (!plan.state_slots) return;
+  std::vector<std::string> parts;
+  for (const MachinePlan::Rank& rank : plan.ranks) {
+    parts.push_back(fmt::format("{:.1f}", mib(rank.state_bytes)));
+  }
+  std::cout << fmt::format(
+      "  states of {} sequences, among scratch: {} MiB; the prefix cache finds nothing\n",
+      *plan.state_slots, fmt::join(parts, ", "));
+}
+
 // The rank's share of what every token uses and, where it is another, its share of the experts.
 std::string share_text(const MachinePlan::Rank& rank) {
   if (rank.share == rank.expert_share) return fmt::format("{:.1f}%", rank.share * 100);
@@ -122,6 +134,7 @@ void print_ranks(const MachinePlan& plan) {
         cpu_list(rank.cpus));
   }
   print_other_needs(plan);
+  print_states(plan);
   std::cout << fmt::format("  the model's weights once: {:.1f} MiB", mib(plan.model_weight_bytes));
   for (const MachinePlan::Replica& replica : plan.replicas) {
     std::cout << fmt::format("; held more than once: {}, {:.2f} MiB", replica.what,

@@ -95,6 +95,12 @@ std::string plan_json(const MachinePlan& plan) {
                {"tokens_per_second", plan.tokens_per_second},
                {"one_rank_tokens_per_second", plan.one_rank_tokens_per_second},
                {"verdict", plan.verdict}};
+  if (plan.state_slots) {
+    body["states"] = {{"slots", *plan.state_slots}, {"rank_bytes", Json::array()}};
+    for (const MachinePlan::Rank& rank : plan.ranks) {
+      body["states"]["rank_bytes"].push_back(rank.state_bytes);
+    }
+  }
   for (const MachinePlan::Node& node : plan.nodes) body["nodes"].push_back(to_json(node));
   for (const MachinePlan::Gpu& gpu : plan.gpus) body["gpus"].push_back(to_json(gpu));
   for (const MachinePlan::Rank& rank : plan.ranks) body["ranks"].push_back(to_json(rank));

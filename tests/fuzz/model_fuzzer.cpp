@@ -73,6 +73,7 @@ void compute(Executor& executor, size_t vocabulary) {
   batch.tokens = {{.token = 0, .position = 0}, {.token = last, .position = 1}};
   batch.page_tables = {{&page, 1}};
   batch.cleared_pages = {page};
+  batch.state_slots = {0};
   batch.logit_tokens = {1};
   for (const bool generated : {false, true}) {
     if (generated) {

@@ -4,6 +4,7 @@
 #include "engine/kernels/cpu/activations.inl.h"
 #include "engine/kernels/cpu/append_kv.inl.h"
 #include "engine/kernels/cpu/attention.inl.h"
+#include "engine/kernels/cpu/convolution.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
 #include "engine/kernels/cpu/matmul_bf16.inl.h"
@@ -66,6 +67,7 @@ constexpr KernelTable make_row(std::string_view name) {
       .attend_chunk = attend_chunk,
       .merge_chunks = merge_chunks,
       .attend_bf16 = nullptr,
+      .convolve = convolve,
       .append_kv = append_kv,
   };
 }

@@ -51,6 +51,7 @@ class DecoderBuilder {
                  const std::vector<Product>& inputs);
   ValueId attend_latents(const std::string& block, size_t layer, ValueId h);
   ValueId add_attention(const std::string& block, size_t layer, ValueId h);
+  ValueId add_convolution(const std::string& block, ValueId h);
   ValueId add_dense_feed_forward(const std::string& block, size_t layer, ValueId h);
   ValueId add_feed_forward(const std::string& block, size_t layer, const MixtureInputs& inputs);
   ValueId add_parts(const std::string& block, size_t layer, ValueId x);
@@ -233,6 +234,26 @@ ValueId DecoderBuilder::add_attention(const std::string& block, size_t layer, Va
   return scale(graph_.matmul(attended, output.weight, output.bias), shape_.value_factor);
 }
 
+// In the place of attention. The rows of the first matrix are, in this order, of what gates the
+// convolution's input, of what gates its output, and of the input.
+ValueId DecoderBuilder::add_convolution(const std::string& block, ValueId h) {
+  const size_t columns = graph_.columns(h);
+  const std::string fused = "shortconv.in_proj";
+  const std::array<ProductName, 3> names = {
+      {{fused + "[0]", columns}, {fused + "[1]", columns}, {fused + "[2]", columns}}};
+  const std::vector<Product> inputs = tensors_.products(block, names, fused, columns);
+  const WeightId factors = tensors_.vector_of_heads(block + "shortconv.conv.weight", columns,
+                                                    shape_.convolved, Presence::kRequired);
+  const WeightId bias =
+      tensors_.vector(block + "shortconv.conv.bias", columns, Presence::kOptional);
+  const Product output = tensors_.product(block, {"shortconv.out_proj", columns}, columns);
+  if (tensors_.failed()) return h;
+  std::vector<ValueId> made;
+  for (const Product& input : inputs) made.push_back(graph_.matmul(h, input.weight, input.bias));
+  const ValueId y = graph_.convolve_gated(made[2], made[0], made[1], factors, bias);
+  return graph_.matmul(y, output.weight, output.bias);
+}
+
 ValueId DecoderBuilder::add_dense_feed_forward(const std::string& block, size_t layer, ValueId h) {
   const size_t columns = graph_.columns(h);
   const size_t wide = shape_.layers[layer].feed_forward;
@@ -288,7 +309,9 @@ ValueId DecoderBuilder::add_parts(const std::string& block, size_t layer, ValueI
     const bool is_normed = traits_.has_embedding_norm && layer == 0 &&
                            !tensors_.has(block + std::string(norms.attention) + ".weight");
     h = is_normed ? x : layer_norm(block, norms.attention, x);
-    parts.push_back(finish(norms.behind_attention, add_attention(block, layer, h)));
+    const bool convolves = traits_.has_convolutions && sizes.kv_heads == 0;
+    parts.push_back(finish(norms.behind_attention,
+                           convolves ? add_convolution(block, h) : add_attention(block, layer, h)));
     if (tensors_.failed()) return x;
     if (!is_parallel) x = graph_.add(x, std::exchange(parts, {}).front());
   }
@@ -446,7 +469,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   for (size_t layer = 0; layer < shape->sizes.layers && !tensors.failed(); ++layer) {
     x = builder.add_layer(x, layer);
   }
-  x = builder.norm("output_norm", graph.select_rows(x));
+  x = builder.norm(std::string(traits.output_norm), graph.select_rows(x));
   const auto end = read_output(file, model.architecture,
                                traits.is_encoder ? ModelOutput::kStates : ModelOutput::kLogits);
   if (!end) return std::unexpected(end.error());

@@ -104,7 +104,9 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
   shape.sizes.heads = std::max<size_t>(1, heads.empty() ? 0 : std::ranges::max(heads));
   const bool has_kv_heads = !traits.has_latent_attention && keys.has("attention.head_count_kv");
   const std::vector<size_t> kv_heads =
-      has_kv_heads ? keys.counts("attention.head_count_kv", count, least, kMostColumns) : heads;
+      has_kv_heads ? keys.counts("attention.head_count_kv", count,
+                                 traits.has_convolutions ? 0 : least, kMostColumns)
+                   : heads;
   if (auto read = keys.result(); !read) return read;
   if (auto checked = check_heads(architecture, heads, kv_heads); !checked) return checked;
   const uint64_t even_share = shape.sizes.columns / shape.sizes.heads;
@@ -257,6 +259,9 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   if (traits.has_indexer) {
     shape.indexed_keys = keys.count("attention.indexer.top_k", {}, kMostContext);
   }
+  if (traits.has_convolutions) {
+    shape.convolved = keys.count("shortconv.l_cache", {}, kMostTaps);
+  }
   if (traits.has_layer_embeddings) {
     shape.layer_columns = keys.count_or_none("embedding_length_per_layer_input", kMostColumns);
   }
@@ -266,6 +271,10 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   if (shape.sizes.layers == 0) {
     return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
                          architecture, blocks, predicting);
+  }
+  if (traits.has_convolutions && shape.convolved < kLeastTaps) {
+    return invalid_input("{}.shortconv.l_cache is {}; it must be from {} to {}", architecture,
+                         shape.convolved, kLeastTaps, kMostTaps);
   }
   if (auto finite = check_finite(architecture, shape); !finite) {
     return std::unexpected(finite.error());

@@ -16,7 +16,7 @@ namespace lockstep {
 
 struct LayerShape {
   size_t heads = 0;     // of queries; 0: the layer has no attention
-  size_t kv_heads = 0;  // 0: a product stands in the place of attention
+  size_t kv_heads = 0;  // 0: a product or a convolution stands in the place of attention
   size_t head_dimension = 0;
   size_t value_dimension = 0;
   size_t stored_by = 0;  // the layer whose keys and values it reads: itself or an earlier one
@@ -35,6 +35,7 @@ struct DecoderShape {
   size_t context = 0;
   size_t indexed_keys = 0;  // most keys among which an indexer leaves out none; 0: there is none
   size_t window = 0;        // most keys that a token of a windowed layer sees; 0: all before it
+  size_t convolved = 0;     // tokens that a convolution in the place of attention is over
   float epsilon = 0;
   float score_cap = 0;  // 0: none
   float logit_cap = 0;  // 0: none

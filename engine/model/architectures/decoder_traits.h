@@ -103,6 +103,7 @@ struct DecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
   NormKind norm = NormKind::kRms;
   LayerNorms norms = {};
+  std::string_view output_norm = "output_norm";  // by its tensor's name
   // Embeddings are normed, by token_embd_norm; the first layer's attention may have no norm then.
   bool has_embedding_norm = false;
   ResidualForm residual = ResidualForm::kSequential;
@@ -138,6 +139,9 @@ struct DecoderTraits {
   // Layers may have no attention (no heads), a product in its place (no KV heads) or no
   // feed-forward (no columns).
   bool may_lack_parts = false;
+  // Layers without KV heads have a gated short convolution in the place of attention, over
+  // shortconv.l_cache tokens.
+  bool has_convolutions = false;
   // Each token has an embedding for each layer, by embedding_length_per_layer_input.
   bool has_layer_embeddings = false;
   bool has_output_scales = false;  // layers' results, by layer_output_scale.weight

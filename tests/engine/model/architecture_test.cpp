@@ -328,6 +328,35 @@ TEST_F(ArchitectureTest, a_layer_of_those_that_may_lack_parts_has_attention) {
   EXPECT_EQ(error({4, 0}, {2, 0}, 64), "tensor token_embd.weight is missing");
 }
 
+TEST_F(ArchitectureTest, a_convolution_is_over_as_many_tokens_as_are_known) {
+  const auto lfm2 = [](const std::vector<int32_t>& kv_heads, uint32_t tokens) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("lfm2"));
+    file.add("lfm2.block_count", uint32_t{2}).add("lfm2.embedding_length", uint32_t{64});
+    file.add("lfm2.context_length", uint32_t{128});
+    file.add("lfm2.feed_forward_length", uint32_t{40});
+    file.add("lfm2.attention.head_count", uint32_t{4});
+    file.add_array("lfm2.attention.head_count_kv", kv_heads);
+    file.add("lfm2.attention.layer_norm_rms_epsilon", 1e-5F);
+    if (tokens > 0) file.add("lfm2.shortconv.l_cache", tokens);
+    return file;
+  };
+  EXPECT_EQ(error_of(lfm2({0, 2}, 3)), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error_of(lfm2({0, 2}, 0)), "lfm2.shortconv.l_cache is missing");
+  EXPECT_EQ(error_of(lfm2({0, 2}, 1)), "lfm2.shortconv.l_cache is 1; it must be from 2 to 16");
+  EXPECT_EQ(error_of(lfm2({0, 2}, 17)), "lfm2.shortconv.l_cache is 17; it must be from 1 to 16");
+  EXPECT_EQ(error_of(lfm2({0, 0}, 3)),
+            "lfm2.attention.head_count or head_count_kv is 0 in each of 2 layers; one of them must "
+            "have attention");
+  EXPECT_EQ(error_of(lfm2({0, 2}, 3).add("lfm2.attention.causal", false)),
+            "lfm2.attention.causal is false, but convolutions over the tokens behind one are not "
+            "known here");
+  GgufWriter without = lfm2({0, 2}, 3);
+  without.add_tensor("token_embd.weight", {64, 10}, std::vector<float>(640));
+  without.add_tensor("blk.0.attn_norm.weight", {64}, std::vector<float>(64));
+  EXPECT_EQ(error_of(without), "tensor blk.0.shortconv.in_proj[0].weight is missing");
+}
+
 TEST_F(ArchitectureTest, an_encoders_keys_are_of_those_that_are_known) {
   const auto modern = [](auto&&... keys) {
     GgufWriter file;

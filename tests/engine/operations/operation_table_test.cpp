@@ -26,6 +26,12 @@ TEST(OperationTable, says_of_each_operation_how_it_is_planned) {
   }
 }
 
+TEST(OperationTable, says_what_state_is_kept_where_one_is) {
+  for (const OperationRow* const row : operation_table()) {
+    EXPECT_EQ(row->state != nullptr, has_state({.operation = row->operation})) << row->name;
+  }
+}
+
 // A product's matrix is cut as what reads it needs, so what hands a product on is none itself.
 TEST(OperationTable, hands_on_what_is_no_product) {
   for (const OperationRow* const row : operation_table()) {

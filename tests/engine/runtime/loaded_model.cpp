@@ -90,12 +90,14 @@ LoadedModel::Sequence LoadedModel::new_sequence(size_t tokens) {
       table[page] = first + static_cast<uint32_t>(count - 1 - page % count);
     }
   }
+  sequence.state = next_state_++;
   if (next_page_ > plan().kv.page_count) throw std::runtime_error("the test needs more KV pages");
   return sequence;
 }
 
 void LoadedModel::give_back(const Sequence& sequence) {
   next_page_ -= static_cast<uint32_t>(sequence.pages.size());
+  --next_state_;
 }
 
 std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> pieces) {
@@ -115,6 +117,7 @@ Batch LoadedModel::batch_of(std::span<const Piece> pieces) const {
   batch.group_count = plan().kv.group_count();
   for (const Piece& piece : pieces) {
     const auto slot = static_cast<uint32_t>(batch.sequence_count());
+    batch.state_slots.push_back(piece.sequence.state);
     batch.page_tables.insert(batch.page_tables.end(), piece.sequence.tables.begin(),
                              piece.sequence.tables.end());
     if (piece.sequence.length == 0) {

@@ -50,12 +50,13 @@ class LoadedModel {
   struct Sequence {
     std::vector<uint32_t> pages;                // that it has taken
     std::vector<std::vector<uint32_t>> tables;  // by group
+    uint32_t state = 0;                         // the slot of its states
     size_t length = 0;
     size_t second_text = SIZE_MAX;  // the token from which on it is a second text
   };
   Sequence new_sequence(size_t tokens);
 
-  // Its pages are those that were taken last.
+  // Its pages, and its states' slot, are those that were taken last.
   void give_back(const Sequence& sequence);
 
   // Adds tokens to sequences in one pass; the logits after every token, [token][vocabulary], in the
@@ -94,6 +95,7 @@ class LoadedModel {
   std::unique_ptr<Executor> executor_;
   bool generated_ = false;
   uint32_t next_page_ = 0;
+  uint32_t next_state_ = 0;
 };
 
 // The tables that this machine can run.

@@ -34,7 +34,8 @@ class GraphMaker {
       : random_(seed),
         matrices_(~seed),
         latents_(seed * 0x9e3779b97f4a7c15U),
-        forms_(~(seed * 0x9e3779b97f4a7c15U)) {}
+        forms_(~(seed * 0x9e3779b97f4a7c15U)),
+        states_(~(seed * 0xd1342543de82ef95U)) {}
 
   // An encoder: tokens see those behind them, too, positions and segments are looked up, norms
   // stand behind residuals, and what comes out are the rows themselves, or what a head makes of
@@ -127,6 +128,9 @@ class GraphMaker {
 
   // Draws forms of operations that few models have: likewise.
   size_t pick_of_forms(size_t count) { return forms_() % count; }
+
+  // Draws what keeps states: likewise.
+  size_t pick_of_states(size_t count) { return states_() % count; }
 
   static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
 
@@ -320,7 +324,32 @@ class GraphMaker {
   }
   size_t layer_columns() const { return has_large_blocks_ ? 256 : 64; }
 
+  // A convolution of products, gated by others or not, or of what is none.
+  ValueId convolution(ValueId h) {
+    const size_t wide = width(32 * (2 + pick_of_states(3)));
+    const ValueId x = pick_of_states(4) == 0 ? h : product_of_states(h, wide);
+    const size_t columns = graph_.columns(x);
+    const size_t taps = std::array<size_t, 4>{2, 3, 4, kMostTaps}[pick_of_states(4)];
+    const WeightId factors = vector("factors", columns * taps);
+    const WeightId bias = pick_of_states(2) == 0 ? vector("bias", columns) : kNone;
+    if (pick_of_states(2) == 0) {
+      return product_of_states(graph_.convolve(x, factors, bias), columns_);
+    }
+    const ValueId before = product_of_states(h, columns);
+    const ValueId behind = product_of_states(h, columns);
+    return product_of_states(graph_.convolve_gated(x, before, behind, factors, bias), columns_);
+  }
+  ValueId product_of_states(ValueId x, size_t rows) {
+    return graph_.matmul(x, matrix(rows, graph_.columns(x)));
+  }
+
   ValueId attention(ValueId h, size_t layer) {
+    const bool convolves = !is_encoder_ && pick_of_states(4) == 0;
+    const ValueId attended = attention_alone(h, layer);
+    return convolves ? graph_.add(attended, convolution(h)) : attended;
+  }
+
+  ValueId attention_alone(ValueId h, size_t layer) {
     const ValueId attended = pick_of_latents(3) == 0 ? attend_latents(h, layer) : attend(h, layer);
     if (pick(5) == 0) {
       const ValueId open = product(h, graph_.columns(attended));
@@ -458,6 +487,7 @@ class GraphMaker {
   std::mt19937_64 matrices_;
   std::mt19937_64 latents_;
   std::mt19937_64 forms_;
+  std::mt19937_64 states_;
   Graph graph_;
   std::optional<Stored> stored_;
   std::array<Format, 2> formats_ = {};

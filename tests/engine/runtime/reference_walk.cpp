@@ -436,6 +436,36 @@ ReferenceRows ReferenceWalk::elementwise(const GraphNode& node) {
   return rows;
 }
 
+// By the definition, token by token: no state.
+ReferenceRows ReferenceWalk::convolve(const GraphNode& node) {
+  const bool is_gated = node.inputs.size() > 1;
+  const std::vector<float>& factors = weights_[node.weight];
+  ReferenceRows inputs = values_[node.inputs[0]];
+  for (size_t token = 0; is_gated && token < inputs.size(); ++token) {
+    const std::vector<double>& before = values_[node.inputs[1]][token];
+    for (size_t column = 0; column < before.size(); ++column) {
+      inputs[token][column] = moved(inputs[token][column] * before[column], kF32);
+    }
+  }
+  ReferenceRows rows;
+  for (size_t token = 0; token < inputs.size(); ++token) {
+    std::vector<double>& row = rows.emplace_back(inputs[token].size());
+    for (size_t column = 0; column < row.size(); ++column) {
+      double sum = node.bias == kNone ? 0 : double{weights_[node.bias][column]};
+      double magnitude = std::abs(sum);
+      for (size_t back = 0; back < std::min(node.taps, token + 1); ++back) {
+        const double factor = factors[column * node.taps + node.taps - 1 - back];
+        const double term = factor * inputs[token - back][column];
+        sum += term;
+        magnitude += std::abs(term);
+      }
+      if (draw_ != 0) sum += magnitude * kF32 * static_cast<double>(node.taps) * random();
+      row[column] = is_gated ? moved(sum * values_[node.inputs[2]][token][column], kF32) : sum;
+    }
+  }
+  return rows;
+}
+
 ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
   switch (node.operation) {
     case Operation::kEmbed: {
@@ -475,6 +505,8 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       return {};
     case Operation::kLayerNorm:
       return layer_norm(node);
+    case Operation::kConvolution:
+      return convolve(node);
     case Operation::kActivation:
     case Operation::kGate:
     case Operation::kAdd:

@@ -55,6 +55,7 @@ class ReferenceWalk {
   ReferenceRows norm(const GraphNode& node);
   ReferenceRows layer_norm(const GraphNode& node);
   ReferenceRows elementwise(const GraphNode& node);
+  ReferenceRows convolve(const GraphNode& node);
   ReferenceRows rotate(const GraphNode& node);
   ReferenceRows compute(const GraphNode& node);
 

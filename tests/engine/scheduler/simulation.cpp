@@ -43,6 +43,8 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   if (chance(2)) {
     limits_.targets = {1 + static_cast<double>(pick(20)), 0.1 + static_cast<double>(pick(5))};
   }
+  if (chance(3)) limits_.state_slots = limits_.sequence_count + pick(3);
+  states_.resize(limits_.state_slots);
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
@@ -96,6 +98,8 @@ void Simulation::run() {
   EXPECT_TRUE(scheduler_->idle());
   EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), 0U);
   EXPECT_EQ(scheduler_->cache().pool().held_count(), 0U);
+  EXPECT_EQ(scheduler_->states().free_count(), limits_.state_slots);
+  EXPECT_TRUE(limits_.state_slots == 0 || hit_tokens() == 0);
   EXPECT_EQ(scheduler_->cache().available_count(), limits_.page_count);
   EXPECT_EQ(ended_, added_);
 }
@@ -306,7 +310,9 @@ void Simulation::compute(const Chunk& chunk) {
   const std::hash<std::string> hash;
   uint64_t value = mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
   const size_t end = chunk.begin + chunk.count;
+  uint64_t before = value;  // at the chunk's beginning
   for (size_t position = 0; position < end; ++position) {
+    if (position == chunk.begin) before = value;
     value = content(life, value, position);
     for (size_t group = 0; group < limits_.windows.size(); ++group) {
       if (position < limits_.windows[group].first_seen(chunk.begin)) continue;
@@ -320,9 +326,25 @@ void Simulation::compute(const Chunk& chunk) {
       }
     }
   }
+  compute_state(chunk, before, value);
   life.started = true;
   if (!chunk.generated) life.rows_done = std::max(life.rows_done, end);
   note_contents(chunk);
+}
+
+// The chunk of a sequence that begins takes any state for none.
+void Simulation::compute_state(const Chunk& chunk, uint64_t before, uint64_t after) {
+  const auto slot = scheduler_->state(chunk.sequence);
+  ASSERT_EQ(slot.has_value(), limits_.state_slots > 0);
+  if (!slot) return;
+  ASSERT_LT(*slot, limits_.state_slots);
+  for (const auto& [id, life] : live_) {
+    EXPECT_TRUE(id == chunk.sequence || scheduler_->state(id) != slot) << "a slot of two";
+  }
+  if (chunk.begin > 0) {
+    ASSERT_EQ(states_[*slot], before) << "the state of sequence " << chunk.sequence;
+  }
+  states_[*slot] = after;
 }
 
 // The contents of its pages rest on those of the pages before them, in all groups.

@@ -56,6 +56,7 @@ class Simulation {
   void check_promises(const Schedule& schedule);
   void check_pages();
   void compute(const Chunk& chunk);
+  void compute_state(const Chunk& chunk, uint64_t before, uint64_t after);
   void after(const Chunk& chunk);
   void discard(SequenceId id);
   void spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven);
@@ -73,6 +74,7 @@ class Simulation {
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
   std::vector<uint64_t> cells_;                 // by page and token in it
   std::vector<ContentId> contents_;             // by page
+  std::vector<uint64_t> states_;                // by slot: as the tokens so far have left it
   std::vector<std::set<ContentId>> rests_on_;   // by content
   size_t capacity_ = 0;                         // the tokens of the longest sequence
   double now_ = 0;

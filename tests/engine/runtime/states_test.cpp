@@ -1,0 +1,181 @@
+// Layers that keep a state of each sequence: what they compute is what float64 does of the whole
+// text, and no bit of it depends on how the text came in pieces, on neighbours, on what the slot
+// held before, or on ranks, shares and workers.
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "engine/planner/gpu_gap.h"
+#include "engine/planner/split_graph.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_graph.h"
+#include "tests/engine/runtime/reference_model.h"
+#include "tests/engine/runtime/value_or_throw.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kVocabulary = 150;
+
+// By seed: the taps of the two convolutions, and the format of all matrices. Nothing else knows
+// of earlier tokens, but for attention in every second graph.
+Graph graph_with_states(uint64_t seed) {
+  constexpr std::array kFormats = {Format::kF32, Format::kQ8_0, Format::kBf16};
+  constexpr std::array<size_t, 4> kTaps = {2, 3, 4, kMostTaps};
+  constexpr size_t kColumns = 96;
+  constexpr size_t kWide = 160;
+  Graph graph;
+  const auto matrix = [&](size_t rows, size_t columns) {
+    return graph.add_matrix(fmt::format("matrix.{}", graph.weights().size()), kFormats[seed % 3],
+                            rows, columns);
+  };
+  const auto vector = [&](const char* kind, size_t columns) {
+    return graph.add_vector(fmt::format("{}.{}", kind, graph.weights().size()), Format::kF32,
+                            columns);
+  };
+  const auto norm = [&](ValueId x) {
+    return graph.rms_norm(x, vector("norm", graph.columns(x)), 1e-5F);
+  };
+  const WeightId table = matrix(kVocabulary, kColumns);
+  ValueId x = graph.embed(table);
+  ValueId h = norm(x);
+  const ValueId before = graph.matmul(h, matrix(kWide, kColumns));
+  const ValueId behind = graph.matmul(h, matrix(kWide, kColumns));
+  const ValueId input = graph.matmul(h, matrix(kWide, kColumns));
+  const ValueId gated =
+      graph.convolve_gated(input, before, behind, vector("factors", kWide * kTaps[seed % 4]));
+  x = graph.add(x, graph.matmul(gated, matrix(kColumns, kWide)));
+  if (seed % 2 == 1) {
+    h = norm(x);
+    const ValueId q = graph.matmul(h, matrix(64, kColumns));
+    const ValueId k = graph.matmul(h, matrix(32, kColumns));
+    const ValueId v = graph.matmul(h, matrix(32, kColumns));
+    const ValueId attended = graph.attention(1, q, k, v, 4, 2, {.scale = 0.25F});
+    x = graph.add(x, graph.matmul(attended, matrix(kColumns, 64)));
+  }
+  h = norm(x);
+  const ValueId plain = graph.convolve(h, vector("factors", kColumns * kTaps[(seed / 2 + 1) % 4]),
+                                       vector("bias", kColumns));
+  const ValueId activated = graph.activation(ActivationFunction::kSilu, plain);
+  x = graph.add(x, graph.matmul(activated, matrix(kColumns, kColumns)));
+  graph.set_logits(graph.matmul(norm(graph.select_rows(x)), table));
+  return graph;
+}
+
+template <typename Check>
+void for_each_graph(Check check) {
+  for (uint64_t seed = 0; seed < 6; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    check(RandomGraphFile(seed, graph_with_states));
+    if (testing::Test::HasFatalFailure()) return;
+  }
+}
+
+TEST(States, give_what_float64_computes_of_the_whole_text_on_every_instruction_set) {
+  for_each_graph(expect_what_float64_computes);
+}
+
+// Two sequences in turns, in slots that others have had, and a third one that begins meanwhile.
+void expect_among_others(LoadedModel& model, const LogitRows& expected,
+                         std::span<const TokenId> tokens) {
+  model.compute_alone(some_tokens(40, 9), 128);  // in the slot that the next one gets
+  auto mine = model.new_sequence(tokens.size());
+  auto other = model.new_sequence(80);
+  const auto others = some_tokens(80, 7);
+  const std::span<const TokenId> all = others;
+  size_t done = 0;
+  size_t other_done = 0;
+  for (const size_t count : {1U, 4U, 1U, 1U, 17U, 2U, 30U}) {
+    const auto other_tokens = all.subspan(other_done, 3 + count);
+    const std::vector<LoadedModel::Piece> pieces = {{other, other_tokens},
+                                                    {mine, tokens.subspan(done, count)}};
+    const LogitRows rows = model.compute(pieces);
+    const auto begin = expected.begin() + static_cast<ptrdiff_t>(done);
+    expect_same_bits(LogitRows(begin, begin + static_cast<ptrdiff_t>(count)),
+                     LogitRows(rows.end() - static_cast<ptrdiff_t>(count), rows.end()));
+    done += count;
+    other_done += other_tokens.size();
+  }
+  model.give_back(other);
+  model.give_back(mine);
+}
+
+TEST(States, have_the_same_bits_for_any_ranks_shares_workers_pieces_and_neighbours) {
+  const auto tokens = some_tokens(56, 2);
+  for_each_graph([&](const RandomGraphFile& file) {
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
+    size_t turn = 0;
+    for (const std::vector<double>& shares :
+         {std::vector<double>{1}, {1, 1}, {3, 1}, {2, 1, 1}, {1, 5}, {1, 1, 1, 1}}) {
+      SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
+      LoadedModelOptions options{.workers = 1 + turn % 3, .shares = shares};
+      if (turn++ % 2 == 1) options.without_fusion.add_all();
+      LoadedModel model(file.path(), file.model(), options);
+      for (const size_t chunk : {128U, 7U, 2U, 1U}) {
+        expect_same_bits(expected, model.compute_alone(tokens, chunk));
+      }
+      expect_among_others(model, expected, tokens);
+    }
+  });
+}
+
+// A state that began anywhere but at the sequence's first token is another: the test above can
+// fail.
+TEST(States, hold_what_the_tokens_before_have_left) {
+  const auto tokens = some_tokens(20, 2);
+  for_each_graph([&](const RandomGraphFile& file) {
+    LoadedModel model(file.path(), file.model(), {});
+    const LogitRows expected = model.compute_alone(tokens, 128);
+    auto mine = model.new_sequence(tokens.size());
+    model.compute(std::vector<LoadedModel::Piece>{{mine, std::span(tokens).first(10)}});
+    auto other = mine;
+    other.state = mine.state + 1;  // which holds nothing of these tokens
+    const LogitRows rows =
+        model.compute(std::vector<LoadedModel::Piece>{{other, std::span(tokens).subspan(10)}});
+    EXPECT_NE(rows.front(), expected[10]);
+  });
+}
+
+// The bytes of a slot: rows are an odd number of cache lines apart, as activations' are.
+size_t expected_slot_bytes(const Graph& graph, const Split& split, size_t rank) {
+  size_t bytes = 0;
+  for (const GraphNode& node : graph.nodes()) {
+    if (!has_state(node)) continue;
+    const size_t columns = split.values[node.output].columns[rank].size();
+    if (columns == 0) continue;
+    bytes += (node.taps - 1) * (activation_stride(columns) | 16U) * sizeof(float);
+  }
+  return bytes;
+}
+
+TEST(States, of_a_rank_are_those_of_its_columns_and_are_counted) {
+  const Graph graph = graph_with_states(1);
+  EXPECT_TRUE(graph.has_states());
+  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}, {3, 1}, {1, 1, 1}}) {
+    SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
+    const Split split = value_or_throw(split_graph(graph, shares, Strategy::kGather));
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      PlanOptions options{.batch_tokens = 32, .kv_pages = 4, .state_slots = 5};
+      const Plan plan = make_plan(graph, split, rank, options);
+      EXPECT_EQ(plan.states.slot_count, 5U);
+      EXPECT_EQ(plan.states.slot_bytes, expected_slot_bytes(graph, split, rank));
+      options.state_slots = 6;
+      const Plan more = make_plan(graph, split, rank, options);
+      EXPECT_EQ(more.scratch_bytes - plan.scratch_bytes, plan.states.slot_bytes);
+      EXPECT_EQ(more.states.size_bytes(), 6 * plan.states.slot_bytes);
+    }
+  }
+}
+
+TEST(States, are_what_gpus_lack_and_the_gap_names_them) {
+  const auto gap = find_gpu_gap(graph_with_states(0), {});
+  ASSERT_TRUE(gap.has_value());
+  EXPECT_EQ(*gap, "causal convolution");
+}
+
+}  // namespace
+}  // namespace lockstep
