@@ -14,8 +14,9 @@ namespace {
 
 inline constexpr size_t kBlockTiles = 16;
 inline constexpr size_t kBlockRows = (kBlockTiles * kAttentionTileRows + 15) / 16 * 16;
-// Outputs and queries of a block: with more dimensions than 128 it has fewer rows.
-inline constexpr size_t kBlockFloats = kBlockTiles * kAttentionTileRows * 128;
+// Outputs and queries of a block: with more dimensions than 288 it has fewer rows, but enough of
+// them for what it takes to unpack a page.
+inline constexpr size_t kBlockFloats = kBlockTiles / 2 * kAttentionTileRows * kMaxHeadDimension;
 inline constexpr size_t kStripVectors = tile_vectors(kAttentionTileRows);
 
 struct RowRange {

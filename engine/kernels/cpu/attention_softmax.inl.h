@@ -26,16 +26,20 @@ inline F32x16 lane_numbers() {
   return load(kNumbers);
 }
 
-// `values` in the lanes that stand for tokens of `range`, and -infinity elsewhere, whatever the
+// `values` in the lanes that stand for tokens of `range`, and `outside` elsewhere, whatever the
 // values are; the first lane is token `first`.
-inline F32x16 mask_scores(F32x16 values, size_t first, TokenRange range) {
-  const F32x16 outside = broadcast(-__builtin_inff());
+inline F32x16 mask_lanes(F32x16 values, size_t first, TokenRange range, F32x16 outside) {
   const F32x16 index = lane_numbers();
   const auto distance = [first](size_t token) {
     return broadcast(static_cast<float>(static_cast<int>(token) - static_cast<int>(first)));
   };
   const F32x16 before_end = select_less(index, distance(range.end), values, outside);
   return select_less(index, distance(range.begin), outside, before_end);
+}
+
+// The same with -infinity elsewhere.
+inline F32x16 mask_scores(F32x16 values, size_t first, TokenRange range) {
+  return mask_lanes(values, first, range, broadcast(-__builtin_inff()));
 }
 
 // True where scores are more than products and their scale.

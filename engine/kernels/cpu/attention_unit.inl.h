@@ -40,8 +40,7 @@ struct UnitAttentionScratch {
   alignas(64) float scores[kUnitGroupRows * kUnitScoreStride];
   // The output of a group as it would be.
   alignas(64) float trial[kUnitGroupRows * kMaxHeadDimension];
-  // A page's values that lie in its keys, and the scales of these.
-  alignas(64) float values_in_keys[kPageTokens * kMaxHeadDimension];
+  // A page's scales of the keys in which its values lie.
   alignas(64) float scales[kPageTokens * kMaxHeadDimension / kKvBlockDimensions];
 };
 
@@ -174,10 +173,9 @@ class UnitAttention {
                 uint16_t* to = scratch_.values +
                                page * kPageTokens / kProductDepth * tiles_ * kOperandElements;
                 if (!in_keys) return pack_values<kFormat>(values, padded_, in_page, to);
-                const PageRows unpacked = unpack_values_in_keys<kFormat>(
-                    keys, dimensions_, arguments_.value_dimension, padded_ / 16, scratch_.scales,
-                    scratch_.values_in_keys);
-                pack_values<KvFormat::kF32>(unpacked.elements, padded_, in_page, to);
+                pack_values_in_keys<kFormat>(
+                    stored_rows<kFormat>(keys, dimensions_, kPageVectors, scratch_.scales),
+                    arguments_.value_dimension, in_page, to);
               });
   }
   void pack_page_keys(size_t chunk, TokenRange tokens) {

@@ -26,6 +26,38 @@ inline void store_stored_pairs(std::byte* p, const uint16_t* first, const uint16
   _mm512_store_si512(p, interleave_columns(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1)));
 }
 
+// Turns a square of 16 rows of 16 pairs around: pair j of row i becomes pair i of row j. Rows of
+// 64 bytes, aligned.
+inline void turn_pairs(const uint16_t (&rows)[16][32], uint16_t* out) {
+  __m512i pairs[16];  // of two rows, in turns
+  __m512i quads[16];  // 4 i + j: of rows 4 i to 4 i + 3, their pairs j, 4 + j, 8 + j and 12 + j
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    const __m512i first = _mm512_load_si512(rows[i]);
+    const __m512i second = _mm512_load_si512(rows[i + 1]);
+    pairs[i] = _mm512_unpacklo_epi32(first, second);
+    pairs[i + 1] = _mm512_unpackhi_epi32(first, second);
+  }
+#pragma GCC unroll 4
+  for (int i = 0; i < 16; i += 4) {
+    quads[i] = _mm512_unpacklo_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 1] = _mm512_unpackhi_epi64(pairs[i], pairs[i + 2]);
+    quads[i + 2] = _mm512_unpacklo_epi64(pairs[i + 1], pairs[i + 3]);
+    quads[i + 3] = _mm512_unpackhi_epi64(pairs[i + 1], pairs[i + 3]);
+  }
+#pragma GCC unroll 4
+  for (int j = 0; j < 4; ++j) {
+    const __m512i upper_low = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0x44);
+    const __m512i upper_high = _mm512_shuffle_i32x4(quads[j], quads[4 + j], 0xEE);
+    const __m512i lower_low = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0x44);
+    const __m512i lower_high = _mm512_shuffle_i32x4(quads[8 + j], quads[12 + j], 0xEE);
+    _mm512_store_si512(out + 32 * j, _mm512_shuffle_i32x4(upper_low, lower_low, 0x88));
+    _mm512_store_si512(out + 32 * (4 + j), _mm512_shuffle_i32x4(upper_low, lower_low, 0xDD));
+    _mm512_store_si512(out + 32 * (8 + j), _mm512_shuffle_i32x4(upper_high, lower_high, 0x88));
+    _mm512_store_si512(out + 32 * (12 + j), _mm512_shuffle_i32x4(upper_high, lower_high, 0xDD));
+  }
+}
+
 // Whether one of 32 bf16 is no finite number.
 inline bool any_not_finite(const uint16_t* p) {
   const __m512i exponent = _mm512_set1_epi16(0x7F80);

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "engine/kernels/cpu/attention_block.inl.h"
+#include "engine/kernels/cpu/attention_softmax.inl.h"
 #include "engine/kernels/cpu/attention_tiles.inl.h"
 
 namespace lockstep {
@@ -106,6 +107,45 @@ inline void pack_values(const std::byte* block, size_t padded, TokenRange tokens
       }
       store_pairs(pairs, read_value<kFormat>(block, padded, token, tile, tokens),
                   read_value<kFormat>(block, padded, token + 1, tile, tokens));
+    }
+  }
+}
+
+// 16 dimensions' values of 32 tokens from `token` on, which are the keys' first `value_dimension`
+// dimensions: rows of dimensions, 0 of tokens outside `tokens` and of dimensions beyond the last.
+template <KvFormat kFormat>
+inline void read_turned_values(const PageRows& keys, size_t value_dimension, size_t dimension,
+                               size_t token, TokenRange tokens,
+                               uint16_t (&rows)[kProductSide][kProductDepth]) {
+  const bool whole = token >= tokens.begin && token + kProductDepth <= tokens.end;
+  for (size_t i = 0; i < kProductSide; ++i) {
+    const size_t row = dimension + i;
+    F32x16 first = zero();
+    F32x16 second = zero();
+    if (row < value_dimension) {
+      const size_t vector = token / 16;
+      first = load_key<kFormat>(keys, keys.element(row, vector), row, vector);
+      second = load_key<kFormat>(keys, keys.element(row, vector + 1), row, vector + 1);
+    }
+    if (!whole) {
+      first = mask_lanes(first, token, tokens, zero());
+      second = mask_lanes(second, token + 16, tokens, zero());
+    }
+    store_rounded(rows[i], first, second);
+  }
+}
+
+// As pack_values, of values that are the first `value_dimension` dimensions of the page's keys.
+template <KvFormat kFormat>
+inline void pack_values_in_keys(const PageRows& keys, size_t value_dimension, TokenRange tokens,
+                                uint16_t* out) {
+  const size_t tiles = padded_dimension(value_dimension) / kProductSide;
+  alignas(64) uint16_t rows[kProductSide][kProductDepth];
+  for (size_t step = tokens.begin / kProductDepth; step < depth_steps(tokens.end); ++step) {
+    for (size_t tile = 0; tile < tiles; ++tile) {
+      read_turned_values<kFormat>(keys, value_dimension, tile * kProductSide, step * kProductDepth,
+                                  tokens, rows);
+      turn_pairs(rows, out + (step * tiles + tile) * kOperandElements);
     }
   }
 }

@@ -164,8 +164,9 @@ TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
   for (const Case& one : {Case{KvFormat::kF16, 64, 4, 150}, Case{KvFormat::kBf16, 128, 8, 70},
                           Case{KvFormat::kF32, 128, 4, 33}, Case{KvFormat::kQ8_0, 64, 4, 150},
                           Case{KvFormat::kF16, 256, 2, 60}, Case{KvFormat::kQ8_0, 512, 1, 40},
-                          Case{KvFormat::kF16, 512, 64, 3}, Case{KvFormat::kF16, 80, 5, 64},
-                          Case{KvFormat::kQ8_0, 96, 6, 50}, Case{KvFormat::kBf16, 100, 7, 41}}) {
+                          Case{KvFormat::kF16, 512, 64, 3}, Case{KvFormat::kF16, 576, 16, 12},
+                          Case{KvFormat::kF16, 80, 5, 64}, Case{KvFormat::kQ8_0, 96, 6, 50},
+                          Case{KvFormat::kBf16, 100, 7, 41}}) {
     const PagedSequence sequence(one.format, one.head_dimension, 400, 5);
     const Queries queries(sequence, one.tokens, one.query_count);
     for (const size_t window : Sizes{0, 70}) {

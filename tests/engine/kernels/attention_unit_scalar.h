@@ -33,6 +33,14 @@ inline void store_stored_pairs(std::byte* p, const uint16_t* first, const uint16
   for (size_t i = 0; i < 16; ++i) store_bf16_pair(p, i, first[i], second[i]);
 }
 
+inline void turn_pairs(const uint16_t (&rows)[16][32], uint16_t* out) {
+  for (size_t i = 0; i < 16; ++i) {
+    for (size_t j = 0; j < 16; ++j) {
+      __builtin_memcpy(out + 32 * j + 2 * i, rows[i] + 2 * j, 2 * sizeof(uint16_t));
+    }
+  }
+}
+
 inline bool any_not_finite(const uint16_t* p) {
   for (size_t i = 0; i < 32; ++i) {
     if ((p[i] & 0x7F80U) == 0x7F80U) return true;

@@ -81,8 +81,9 @@ TEST_P(ValuesInKeys, give_the_bits_of_values_by_themselves) {
   const TileEmulation emulation;
   std::vector<const KernelTable*> tables = tables_that_run_here();
   tables.push_back(&software_tiles_scalar());
-  for (const Case& one : {Case{576, 512, 3, 1}, Case{576, 512, 16, 1}, Case{576, 512, 6, 5},
-                          Case{96, 64, 40, 1}, Case{64, 64, 4, 33}, Case{96, 40, 7, 9}}) {
+  for (const Case& one :
+       {Case{576, 512, 3, 1}, Case{576, 512, 16, 1}, Case{576, 512, 6, 5}, Case{576, 512, 16, 9},
+        Case{96, 64, 40, 1}, Case{64, 64, 4, 33}, Case{96, 40, 7, 9}}) {
     for (const size_t context : {size_t{33}, size_t{64}, size_t{300}}) {
       PagedSequence sequence(GetParam(), one.key_dimension, context, 17, /*filler=*/0xff);
       sequence.copy_keys_to_values();
