@@ -629,8 +629,8 @@ FAMILIES = (
            rope_base=1e6),
     Family("smollm3", "smollm3", "SmolLM3ForCausalLM",
            {"no_rope_layers": [1, 1, 1, 0, 1]}, is_permuted=True, layers=5, rope_base=5e6),
-    Family("baichuan", "baichuan", "LlamaForCausalLM", is_permuted=True, layers=32, hidden=16,
-           head=8, kv_heads=2, feed_forward=8, is_tied=False),
+    Family("baichuan", "baichuan", "LlamaForCausalLM", is_permuted=True, layers=32, heads=4, head=8,
+           kv_heads=4, feed_forward=8, is_tied=False),
     Family("phi3-long", "phi3", "Phi3ForCausalLM", rope=LONG | {"original": 64},
            lengths=(80, 100), fused=("attn_qkv", "ffn_up")),
     Family("phi3-short", "phi3", "Phi3ForCausalLM", rope=LONG | {"original": 256},
@@ -816,8 +816,10 @@ FAMILIES = (
     # llama.cpp has windows in this architecture where there are 64 layers; those without one have
     # no rotary positions then.
     Family("exaone4-window", "exaone4", "Exaone4ForCausalLM",
-           {"sliding_window": 20, "sliding_window_pattern": 4}, layers=64, hidden=16, head=8,
+           {"sliding_window": 20, "sliding_window_pattern": 4}, layers=64, heads=4, head=8,
            feed_forward=8, rope_base=1e6, is_tied=False, names=NORMS_BEHIND,
+           gains={"post_attention_layernorm.weight": 0.2,
+                  "post_feedforward_layernorm.weight": 0.2},
            last_keys={
                "attention.key_length": 8, "attention.value_length": 8,
                "rope.dimension_count": None, "attention.sliding_window": 20,
@@ -911,7 +913,7 @@ FAMILIES = (
            layer_gain=0.5, router_output=1, has_llama_logits=False),
     # llama.cpp knows by 64 layers that heads have norms.
     Family("command-r-plus", "command-r", "CohereForCausalLM",
-           {"logit_scale": 2.0, "use_qk_norm": True}, layers=64, hidden=16, head=8, feed_forward=8,
+           {"logit_scale": 2.0, "use_qk_norm": True}, layers=64, heads=4, head=8, feed_forward=8,
            rope_base=8e6, last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
     Family("stablelm-12b", "stablelm", "StableLmForCausalLM",
            {"use_qkv_bias": False, "qk_layernorm": True, "use_parallel_residual": True},
