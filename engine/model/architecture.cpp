@@ -51,6 +51,7 @@ constexpr std::array kArchitectures = {
     Architecture{"gpt-oss", build_gpt_oss},
     Architecture{"granite", build_granite},
     Architecture{"granitemoe", build_granitemoe},
+    Architecture{"grovemoe", build_grovemoe},
     Architecture{"hunyuan-dense", build_hunyuan_dense},
     Architecture{"hunyuan-moe", build_hunyuan_moe},
     Architecture{"internlm2", build_internlm2},

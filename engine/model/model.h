@@ -77,6 +77,7 @@ Result<Model> build_glm_dsa(const ModelSource& source);
 Result<Model> build_gpt_oss(const ModelSource& source);
 Result<Model> build_granite(const ModelSource& source);
 Result<Model> build_granitemoe(const ModelSource& source);
+Result<Model> build_grovemoe(const ModelSource& source);
 Result<Model> build_hunyuan_dense(const ModelSource& source);
 Result<Model> build_hunyuan_moe(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);

@@ -10,6 +10,7 @@ sequence by llama.cpp, which loads the same file. index.json lists them:
      "models": [{"name", "file", "architecture", "format", "reference", "vocabulary", "spread",
                  "same_as", "context", "llama_cpp": {"logits": "<file>", "difference"},
                  "llama_cpp_gelu": {"difference"},
+                 "llama_cpp_graph": {"difference", "published"},
                  "q8_0": {"logits": "<file>", "llama_cpp": {"difference"}},
                  "sequences": [{"tokens": [...], "first_row", "row_count", "logits": "<file>"}]}]}
 
@@ -31,6 +32,10 @@ of the mean square, since llama.cpp rounds activations.
 form that llama.cpp does not read in this architecture. The weights are rounded to the file's format
 first; transformers computes in float32 on the rounded ones. Where a mixture chooses some of its
 experts, the weights say which clearly enough that rounding cannot change the choice.
+
+grovemoe has "llama_cpp_graph" instead: llama.cpp computes something else than the published code,
+whose logits are the file's. "published" is the difference between the two; "difference" that of
+llama.cpp from this script's network with its graph, which shows that names and keys are understood.
 
 llama.cpp takes GELU from a table whose both sides are float16, always as its approximation by tanh;
 where a family has it, logits differ by about 1e-3 of their spread, and <name>-llama.f32 would prove
@@ -223,16 +228,31 @@ class PlainExperts(torch.nn.Module):
         self.experts = torch.nn.Module()
         self.experts.gate_up_proj = torch.nn.Parameter(torch.empty(count, 2 * wide, size))
         self.experts.down_proj = torch.nn.Parameter(torch.empty(count, size, wide))
+        if adjugate := self.parts.get("adjugate"):
+            count, wide = count // adjugate["group"], adjugate["feed_forward"]
+            self.chunk_experts = torch.nn.Module()
+            self.chunk_experts.gate_up_proj = torch.nn.Parameter(torch.empty(count, 2 * wide, size))
+            self.chunk_experts.down_proj = torch.nn.Parameter(torch.empty(count, size, wide))
 
     def forward(self, x, router_input):
         scores = self.gate(router_input)
         values = scores.sigmoid() if self.parts.get("sigmoid") else scores.softmax(dim=-1)
         weights, experts = values.topk(self.chosen, dim=-1)
         weights = weights / weights.sum(dim=-1, keepdim=True)
+        made = (weights[..., None] * self.made(self.experts, experts, x)).sum(dim=1)
+        if adjugate := self.parts.get("adjugate"):
+            groups = experts // adjugate["group"]
+            if self.parts.get("as_llama"):
+                weights = values.gather(-1, groups)
+                weights, x = weights / weights.sum(dim=-1, keepdim=True), made
+            own = (weights[..., None] * self.made(self.chunk_experts, groups, x)).sum(dim=1)
+            made = made + adjugate["scale"] * own
+        return made
+
+    def made(self, which, experts, x):
         function = getattr(torch.nn.functional, self.parts.get("activation", "silu"))
-        gate, up = torch.einsum("teij,tj->tei", self.experts.gate_up_proj[experts], x).chunk(2, -1)
-        made = torch.einsum("teij,tej->tei", self.experts.down_proj[experts], function(gate) * up)
-        return (weights[..., None] * made).sum(dim=1)
+        gate, up = torch.einsum("teij,tj->tei", which.gate_up_proj[experts], x).chunk(2, -1)
+        return torch.einsum("teij,tej->tei", which.down_proj[experts], function(gate) * up)
 
 
 class PlainLayer(torch.nn.Module):
@@ -277,7 +297,8 @@ class PlainLayer(torch.nn.Module):
         if self.has_dense:
             made = self.mlp(self.post_attention_layernorm(x))
         if self.parts.get("experts") == "alone":
-            made = self.block_sparse_moe(self.post_attention_layernorm(x), before)
+            h = self.post_attention_layernorm(x)
+            made = self.block_sparse_moe(h, before if self.parts.get("routes_before") else h)
         if self.parts.get("experts") == "beside":
             h = self.experts_layernorm(before)
             made = made + self.block_sparse_moe(h, h)
@@ -432,6 +453,8 @@ class Family:
     last_keys: dict = field(default_factory=dict)
     adds_one: bool = False  # norms multiply by 1 + weight, which the file has
     has_table_gelu: bool = False  # in llama.cpp: GELU comes from a table in f16
+    # llama.cpp does not compute what the published code does: "as_llama" of `parts` says what.
+    differs_in_llama: bool = False
     # Gives the file's tensors for one of a layer's, by their names; None: those of other families.
     layout: Callable[["Family", str, np.ndarray], dict[str, np.ndarray] | None] | None = None
     gains: dict[str, float] = field(default_factory=dict)  # by ends of names: larger weights
@@ -457,6 +480,8 @@ LITE_KEYS = {"expert_gating_func": gguf.ExpertGatingFuncType.SOFTMAX, "expert_gr
 # transformers takes the rotary dimensions for a part of this head.
 MISTRAL4_OPTIONS = {"n_shared_experts": 1, "routed_scaling_factor": 1.0, "n_group": 1,
                     "topk_group": 1, "head_dim": 48}
+GROVE_PARTS = {"pairs": "halves", "head_norms": True, "experts": "alone",
+               "adjugate": {"group": 2, "feed_forward": 32, "scale": 0.5}}
 MISTRAL4_KEYS = {"expert_shared_count": 1, "expert_weights_scale": 1.0, "expert_weights_norm": True,
                  "expert_group_count": 1, "expert_group_used_count": 1}
 GLM_OPTIONS = {"attention_bias": True, "first_k_dense_replace": 1, "n_shared_experts": 1,
@@ -642,8 +667,8 @@ FAMILIES = (
            rope_base=1e6),
     Family("smollm3", "smollm3", "SmolLM3ForCausalLM",
            {"no_rope_layers": [1, 1, 1, 0, 1]}, is_permuted=True, layers=5, rope_base=5e6),
-    Family("baichuan", "baichuan", "LlamaForCausalLM", is_permuted=True, layers=32, hidden=16,
-           head=8, kv_heads=2, feed_forward=8, is_tied=False),
+    Family("baichuan", "baichuan", "LlamaForCausalLM", is_permuted=True, layers=32, heads=4, head=8,
+           kv_heads=4, feed_forward=8, is_tied=False),
     Family("phi3-long", "phi3", "Phi3ForCausalLM", rope=LONG | {"original": 64},
            lengths=(80, 100), fused=("attn_qkv", "ffn_up")),
     Family("phi3-short", "phi3", "Phi3ForCausalLM", rope=LONG | {"original": 256},
@@ -829,8 +854,10 @@ FAMILIES = (
     # llama.cpp has windows in this architecture where there are 64 layers; those without one have
     # no rotary positions then.
     Family("exaone4-window", "exaone4", "Exaone4ForCausalLM",
-           {"sliding_window": 20, "sliding_window_pattern": 4}, layers=64, hidden=16, head=8,
+           {"sliding_window": 20, "sliding_window_pattern": 4}, layers=64, heads=4, head=8,
            feed_forward=8, rope_base=1e6, is_tied=False, names=NORMS_BEHIND,
+           gains={"post_attention_layernorm.weight": 0.2,
+                  "post_feedforward_layernorm.weight": 0.2},
            last_keys={
                "attention.key_length": 8, "attention.value_length": 8,
                "rope.dimension_count": None, "attention.sliding_window": 20,
@@ -924,7 +951,7 @@ FAMILIES = (
            layer_gain=0.5, router_output=1, has_llama_logits=False),
     # llama.cpp knows by 64 layers that heads have norms.
     Family("command-r-plus", "command-r", "CohereForCausalLM",
-           {"logit_scale": 2.0, "use_qk_norm": True}, layers=64, hidden=16, head=8, feed_forward=8,
+           {"logit_scale": 2.0, "use_qk_norm": True}, layers=64, heads=4, head=8, feed_forward=8,
            rope_base=8e6, last_keys=UNSAID | LAYER_NORM | NO_SCALING | {"logit_scale": 2.0}),
     Family("stablelm-12b", "stablelm", "StableLmForCausalLM",
            {"use_qkv_bias": False, "qk_layernorm": True, "use_parallel_residual": True},
@@ -974,10 +1001,16 @@ FAMILIES = (
     # Windows are of 4096 tokens in llama.cpp, whatever the key says.
     Family("smallthinker", "smallthinker", "PlainDecoder",
            {"parts": {"pairs": "halves", "unturned_every": 4, "experts": "alone",
-                      "activation": "relu", "sigmoid": True}},
+                      "routes_before": True, "activation": "relu", "sigmoid": True}},
            {"expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID,
             "attention.sliding_window": 4096},
            layers=5, experts=4, chosen=2, layer_gain=0.5, is_tied=False),
+    # llama.cpp lets adjugate experts read what the others made, and weighs them by the scores of the
+    # experts whose numbers are those of the groups.
+    Family("grovemoe", "grovemoe", "PlainDecoder", {"parts": GROVE_PARTS},
+           {"experts_per_group": 2, "expert_chunk_feed_forward_length": 32,
+            "expert_group_scale": 0.5}, rope_base=1e6, experts=8, chosen=3, feed_forward=32,
+           layer_gain=0.5, is_tied=False, differs_in_llama=True),
     Family("jais2", "jais2", "Jais2ForCausalLM",
            {"hidden_act": "relu2", "attention_bias": True, "mlp_bias": True}, kv_heads=2,
            is_tied=False, last_keys=LAYER_NORM),
@@ -1241,6 +1274,11 @@ def layer_tensors(family: Family, block: str, rest: str, values: np.ndarray) -> 
             values = values.swapaxes(1, 2)
         gate, up = np.split(values, 2, axis=1)
         return {f"{block}.ffn_gate_exps.weight": gate, f"{block}.ffn_up_exps.weight": up}
+    if rest == "mlp.chunk_experts.gate_up_proj":
+        gate, up = np.split(values, 2, axis=1)
+        return {f"{block}.ffn_gate_chexps.weight": gate, f"{block}.ffn_up_chexps.weight": up}
+    if rest == "mlp.chunk_experts.down_proj":
+        return {f"{block}.ffn_down_chexps.weight": values}
     if rest == "mlp.experts.down_proj":
         if values.shape[1:] != (family.hidden, feed_forward):
             values = values.swapaxes(1, 2)
@@ -1449,6 +1487,12 @@ def use_table_gelu(network: torch.nn.Module) -> None:
         activation.forward = table_gelu
 
 
+def use_llama_parts(network: torch.nn.Module) -> None:
+    for each in network.modules():
+        if isinstance(each, PlainExperts):
+            each.parts = each.parts | {"as_llama": True}
+
+
 def last_logits(network: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
     with torch.no_grad():
         return network(torch.from_numpy(tokens)[None]).logits[0, -ROWS:].numpy()
@@ -1466,7 +1510,7 @@ def copy_entry(folder: Path, family: Family, network: torch.nn.Module, tokens: n
         return {}
     rows = logits = last_logits(network, tokens)
     copy = {"logits": f"{family.name}-q8_0.f32"}
-    if family.has_llama_logits:
+    if family.has_llama_logits and not family.differs_in_llama:
         path = folder / f"{family.name}-q8_0.gguf"
         write_file(path, replace(family, format="Q8_0"), network)
         others = llama_logits_of(path, family, tokens)
@@ -1495,8 +1539,16 @@ def llama_entry(folder: Path, family: Family, network: torch.nn.Module, tokens: 
         print(f"  and by {difference:.1e} with its GELU, of a row {by_row.min():.1e}")
         if difference < TABLE_DIFFERENCE_MAX and by_row.min() < DIFFERENCE_MAX[family.format]:
             return {"llama_cpp_gelu": {"difference": float(f"{difference:.1e}")}}
+    if family.differs_in_llama:
+        published = difference
+        use_llama_parts(network)
+        difference = float(np.abs(rows - last_logits(network, tokens)).max()) / spread
+        print(f"  and by {difference:.1e} from its own graph", flush=True)
     if difference > DIFFERENCE_MAX[family.format]:
         raise ValueError(f"{family.name}: transformers and llama.cpp differ by {difference}")
+    if family.differs_in_llama:
+        return {"llama_cpp_graph": {"difference": float(f"{difference:.1e}"),
+                                    "published": float(f"{published:.1e}")}}
     file = f"{family.name}-llama.f32"
     rows.astype("<f4").tofile(folder / file)
     return {"llama_cpp": {"logits": file, "difference": float(f"{difference:.1e}")}}

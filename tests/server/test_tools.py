@@ -187,6 +187,26 @@ def test_an_answer_that_is_held_to_a_form_begins_behind_its_mark(family):
     assert message["content"] in ("yes", "no") and "reasoning_content" not in message
 
 
+@pytest.mark.parametrize("family", ["solar"], indirect=True)
+def test_a_model_that_knows_no_effort_of_none_is_asked_for_its_least(family):
+    _, daemon = family
+    closed = "<|begin|>assistant<|think|><|end|><|begin|>assistant"
+    for off in ({"reasoning_effort": "none"}, {"reasoning_budget_tokens": 0},
+                {"chat_template_kwargs": {"enable_thinking": False}}):
+        assert rendered(daemon, **off).endswith(closed), off
+    for on in ({}, {"reasoning_effort": "high"},
+               {"chat_template_kwargs": {"reasoning_effort": "high", "enable_thinking": False}}):
+        assert not rendered(daemon, **on).endswith(closed), on
+
+
+@pytest.mark.parametrize("family", ["functionary", "muse"], indirect=True)
+def test_functions_whose_names_stand_for_someone_else_are_refused(family):
+    name, daemon = family
+    taken = {"functionary": "all", "muse": "user"}[name]
+    answer = ask(daemon, tools=[{"type": "function", "function": {"name": taken}}])
+    assert answer.status_code == 400 and f'"{taken}"' in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize("family", ["firefunction"], indirect=True)
 def test_functions_come_as_a_text_with_the_date(family):
     _, daemon = family

@@ -104,6 +104,46 @@ ValueId add_shared_experts(Graph& graph, ModelTensors& tensors, const ExpertMixt
   return graph.scale_rows(ActivationFunction::kSigmoid, graph.matmul(h, factors), shared);
 }
 
+// Adds the adjugate experts of each token's experts, with the same weights.
+ValueId add_adjugate_experts(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
+                             const std::string& block, ValueId h, ValueId routing) {
+  const AdjugateExperts& adjugate = *mixture.adjugate;
+  const size_t columns = graph.columns(h);
+  const auto read = [&](const char* name, size_t rows, size_t inputs) {
+    return tensors.group_experts(block + name, mixture.experts, adjugate.group, rows, inputs);
+  };
+  std::vector<WeightId> gates = read("ffn_gate_chexps.weight", adjugate.feed_forward, columns);
+  std::vector<WeightId> ups = read("ffn_up_chexps.weight", adjugate.feed_forward, columns);
+  std::vector<WeightId> downs = read("ffn_down_chexps.weight", columns, adjugate.feed_forward);
+  if (tensors.failed()) return h;
+  const ValueId gated = graph.expert_matmul(h, routing, std::move(gates));
+  const ValueId raised = graph.expert_matmul(h, routing, std::move(ups));
+  const ValueId activated = graph.gate(mixture.activation, gated, raised);
+  return graph.scale(graph.expert_sum(activated, routing, std::move(downs)), adjugate.scale);
+}
+
+Result<AdjugateExperts> read_adjugate_experts(ModelKeys& keys, const std::string& architecture,
+                                              size_t experts) {
+  AdjugateExperts adjugate;
+  adjugate.group = keys.count("experts_per_group", {}, experts);
+  adjugate.feed_forward = keys.count_or_none("expert_chunk_feed_forward_length", kMostColumns);
+  if (adjugate.feed_forward == 0) {
+    adjugate.feed_forward = keys.count("attention.key_length", {}, kMostColumns);
+  }
+  const std::optional<double> scale = keys.any_number("expert_group_scale");
+  if (auto read = keys.result(); !read) return std::unexpected(read.error());
+  if (experts % adjugate.group != 0) {
+    return invalid_input("{}.experts_per_group is {} and expert_count {}: groups are of one size",
+                         architecture, adjugate.group, experts);
+  }
+  if (!scale) return invalid_input("{}.expert_group_scale is missing", architecture);
+  if (!std::isfinite(*scale)) {
+    return invalid_input("{}.expert_group_scale is {}; it must be a number", architecture, *scale);
+  }
+  adjugate.scale = static_cast<float>(*scale);
+  return adjugate;
+}
+
 }  // namespace
 
 Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& architecture,
@@ -140,6 +180,11 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
   mixture.activation = traits.activation;
   mixture.is_gated = traits.is_gated;
   mixture.router = traits.router;
+  if (traits.has_adjugate) {
+    auto adjugate = read_adjugate_experts(keys, architecture, mixture.experts);
+    if (!adjugate) return std::unexpected(adjugate.error());
+    mixture.adjugate = *adjugate;
+  }
   const size_t choice = mixture.experts / gating->group_count * gating->chosen_groups;
   if (mixture.chosen > choice) {
     return invalid_input(
@@ -183,8 +228,10 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   }
   const ValueId activated = mixture.is_gated ? graph.gate(mixture.activation, values[0], values[1])
                                              : graph.activation(mixture.activation, values[0]);
-  const ValueId sum =
-      graph.expert_sum(activated, routing, std::move(downs), std::move(down_biases));
+  ValueId sum = graph.expert_sum(activated, routing, std::move(downs), std::move(down_biases));
+  if (mixture.adjugate) {
+    sum = graph.add(sum, add_adjugate_experts(graph, tensors, mixture, block, h, routing));
+  }
   if (mixture.shared_feed_forward == 0) return sum;
   return graph.add(sum, add_shared_experts(graph, tensors, mixture, block, h));
 }

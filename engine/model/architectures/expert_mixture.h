@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 
 #include "engine/base/result.h"
@@ -31,6 +32,17 @@ struct MixtureTraits {
   size_t shared_experts = 0;        // without expert_shared_count
   bool is_told_by_tensors = false;  // a layer without ffn_gate_inp has no experts
   bool may_alternate = false;       // moe_every_n_layers may be 2: every second layer has experts
+  bool has_adjugate = false;        // experts_per_group of them have an adjugate expert
+};
+
+// Experts of a second kind, each for a group of those of the first: a token goes to the adjugate
+// expert of each of its experts, with the same weight. Wu et al.: Grove MoE, 2025. They read what
+// experts read, as the published code has it, and weights are trained for that; llama.cpp lets them
+// read what the experts made, and takes the weights of the experts with the groups' numbers.
+struct AdjugateExperts {
+  size_t group = 0;         // experts that share one
+  size_t feed_forward = 0;  // of an adjugate one
+  float scale = 0;          // of what they add
 };
 
 struct ExpertMixture {
@@ -45,6 +57,7 @@ struct ExpertMixture {
   bool is_gated = true;
   RouterInput router = RouterInput::kExperts;
   float epsilon = 0;  // of the router's norm
+  std::optional<AdjugateExperts> adjugate = std::nullopt;
 
   bool has_experts(size_t layer) const {
     return experts > 0 && layer >= dense_layers && (layer + 1) % step == 0;

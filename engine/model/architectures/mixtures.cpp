@@ -26,6 +26,13 @@ Result<Model> build_ernie4_5_moe(const ModelSource& source) {
   return build_decoder(source, {.experts = Presence::kRequired});
 }
 
+Result<Model> build_grovemoe(const ModelSource& source) {
+  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
+                                .head_norms = {.presence = Presence::kRequired},
+                                .experts = Presence::kRequired,
+                                .mixture = {.has_adjugate = true}});
+}
+
 // Every norm of heads stands behind the rotary positions.
 Result<Model> build_hunyuan_moe(const ModelSource& source) {
   return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,

@@ -159,6 +159,17 @@ std::vector<std::vector<WeightId>> ModelTensors::experts(std::span<const std::st
   return matrices;
 }
 
+std::vector<WeightId> ModelTensors::group_experts(const std::string& tensor, size_t experts,
+                                                  size_t group, size_t rows, size_t columns) {
+  const std::vector<WeightId> held =
+      experts_of_one_tensor(tensor, experts / group, {rows, rows, 0}, columns);
+  std::vector<WeightId> matrices;
+  for (size_t expert = 0; expert < experts && !held.empty(); ++expert) {
+    matrices.push_back(held[expert / group]);
+  }
+  return matrices;
+}
+
 std::vector<WeightId> ModelTensors::experts_of_one_tensor(const std::string& name, size_t count,
                                                           const ExpertRows& rows, size_t columns) {
   const GgufTensor* tensor = find_matrices(name, rows.stride, columns, count, "experts");

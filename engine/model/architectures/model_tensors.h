@@ -74,6 +74,11 @@ class ModelTensors {
                                              const std::string& fused, size_t count, size_t rows,
                                              size_t columns);
 
+  // A matrix for each of the experts, the same for `group` of them that follow one another: those
+  // of one tensor of this name.
+  std::vector<WeightId> group_experts(const std::string& tensor, size_t experts, size_t group,
+                                      size_t rows, size_t columns);
+
   // A vector for each expert, the rows of the tensor "<name>_exps.bias"; none without it.
   std::vector<WeightId> expert_biases(const std::string& name, size_t count, size_t columns);
 

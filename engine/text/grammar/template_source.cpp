@@ -143,7 +143,8 @@ PairFrame read_pair_frame(GrammarDraft& draft, const Json& part) {
                      .value_end = read_template(draft, part.at("value_end")),
                      .key_end = part.at("key_end").get<std::string>(),
                      .value_end_text = part.at("value_end_text").get<std::string>(),
-                     .item_key = part.at("item_key").get<std::string>()};
+                     .item_key = part.at("item_key").get<std::string>(),
+                     .name_bytes_max = part.at("name_bytes_max").get<size_t>()};
   for (const Json& path : part.at("raw")) frame.raw.insert(path.get<std::string>());
   return frame;
 }

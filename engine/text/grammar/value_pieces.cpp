@@ -166,7 +166,8 @@ ExpressionId ValuePieces::item(ExpressionId value) {
 
 ExpressionId ValuePieces::member(std::string_view name, ExpressionId value, bool keywords) {
   if (!is_pairs()) return draft_.sequence({this->name(name, keywords), assign(keywords), value});
-  if (name.empty() || name.front() == '/' || name.find(frame_.key_end) != name.npos) {
+  if (name.empty() || name.front() == '/' || name.find(frame_.key_end) != name.npos ||
+      name.size() > frame_.name_bytes_max) {
     return fail(name);
   }
   const ExpressionId key = draft_.literal(std::string(name) + frame_.key_end);

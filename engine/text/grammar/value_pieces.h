@@ -37,6 +37,7 @@ struct PairFrame {
   std::string key_end = {};
   std::string value_end_text = {};  // which no text holds
   std::string item_key = {};        // the name of each item of a list
+  size_t name_bytes_max = 0;
   // The values that are texts as they are: the names that lead to each, with key_end between them.
   std::set<std::string> raw = {};
 };

@@ -26,10 +26,27 @@ Json arguments_schema(const Json& parameters) {
 
 // Whether a key can be written between marks: nothing in it begins the mark that ends it.
 bool is_key(std::string_view key, const PairSyntax& pairs) {
-  if (!pairs.item_key.empty() && (key.empty() || key.starts_with('/'))) return false;
+  const bool is_nested = !pairs.item_key.empty();
+  if (is_nested && (key.empty() || key.starts_with('/'))) return false;
+  if (is_nested && key.size() > PairSyntax::kNestedKeyBytesMax) return false;
   return std::ranges::all_of(
       std::initializer_list<std::string_view>{pairs.key_end, pairs.json_key_end},
       [&](std::string_view end) { return end.empty() || key.find(end.front()) == key.npos; });
+}
+
+// The function whose name would make the family's reader take its calls for something else; empty:
+// there is none.
+std::string taken_name(const ChatFamily& family, const ToolUse& tools) {
+  const auto is_taken = [&](std::string_view name) {
+    if (name == family.calls->answer_name) return true;
+    const MessageSyntax* const messages = family.messages;
+    return messages != nullptr &&
+           (name == messages->reasoning_recipient || name == messages->answer_recipient);
+  };
+  for (const ToolFunction& function : tools.functions) {
+    if (is_taken(function.name)) return function.name;
+  }
+  return "";
 }
 
 class CallGrammar {
@@ -208,6 +225,7 @@ class CallGrammar {
             {"value_end", frame(pairs.value_end)},
             {"value_end_text", std::string(pairs.value_end)},
             {"item_key", std::string(pairs.item_key)},
+            {"name_bytes_max", PairSyntax::kNestedKeyBytesMax},
             {"raw", std::move(raw)}};
   }
 
@@ -267,6 +285,12 @@ Json answer_part(const StructuredOutput& answer) {
 
 ApiResult<std::optional<StructuredOutput>> constrain_turn(
     const ChatFamily& family, const ToolUse& tools, const std::optional<StructuredOutput>& answer) {
+  if (const std::string name = taken_name(family, tools); !name.empty()) {
+    return std::unexpected(bad_parameter(
+        "tools", fmt::format("'tools': in the model's syntax of calls \"{}\" is no function's "
+                             "name, but the user's or the model's own; choose another name",
+                             name)));
+  }
   const bool required = tools.choice == ToolUse::Choice::kRequired;
   if (!required && !answer) return std::nullopt;
   const CallGrammar grammar(family, tools);

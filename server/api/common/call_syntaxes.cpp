@@ -356,7 +356,8 @@ constexpr CallSyntax kRows[] = {
      .separator = ">>>",
      .bare = true,
      .form = CallForm::kLiteral,
-     .name_end = "\n"},
+     .name_end = "\n",
+     .answer_name = "all"},
     // Solar Open:
     // <|tool_call:begin|>ID<|tool_call:name|>NAME<|tool_call:args|>{…}<|tool_call:end|>,
     // again and again in a section.

@@ -82,6 +82,15 @@ bool is_thinking_off(const ChatRequest& chat) {
   return enabled != chat.variables.end() && *enabled == false;
 }
 
+// Says in the template's own word that the model is asked not to reason, where it knows no "none".
+void fit_effort(const ChatFamily& family, ChatRequest& chat) {
+  if (family.least_effort == "none" || !is_thinking_off(chat)) return;
+  const auto effort = chat.variables.find("reasoning_effort");
+  if (effort == chat.variables.end() || *effort == "none") {
+    chat.variables["reasoning_effort"] = family.least_effort;
+  }
+}
+
 // The limit of the turn's reasoning, where it has one.
 std::optional<ReasoningLimit> find_reasoning_limit(const Tokenizer& tokenizer,
                                                    const ChatRequest& chat,
@@ -250,6 +259,7 @@ ApiResult<ChatPrompt> encode_chat_turn(const ServedModel& model, ChatRequest& ch
                                        std::string_view parameter, bool must_fit) {
   const ChatFamily& family = model.chat_family();
   // First: more variables move those that are there.
+  fit_effort(family, chat);
   if (!family.general_tools && family.calls != nullptr) {
     put_tools(family.tools_variable, template_tools(chat.tools, family.describes_all),
               chat.variables);

@@ -10,7 +10,6 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kNameBytesMax = 128;
-constexpr size_t kKeyBytesMax = 4096;  // that a value's end names
 
 }  // namespace
 
@@ -217,7 +216,8 @@ void MarkedCallReader::take_key(char letter) {
     return take_end(letter);
   }
   key_ += letter;
-  if (is_nested() && key_.size() > kKeyBytesMax) state_ = State::kBroken;
+  const size_t most = PairSyntax::kNestedKeyBytesMax + pairs.key_end.size();
+  if (is_nested() && key_.size() > most) state_ = State::kBroken;
   for (const std::string_view end : {pairs.key_end, pairs.json_key_end}) {
     if (end.empty() || end.back() != letter || !key_.ends_with(end)) continue;
     key_.resize(key_.size() - end.size());
@@ -282,6 +282,7 @@ void MarkedCallReader::begin_value(bool is_json) {
   before_value_ = true;
   value_begin_ = 0;
   at_value_start_ = true;
+  quote_ = Quote::kNone;
   place_ = pairs.value_open.empty() ? Place::kValue : Place::kValueOpen;
 }
 
@@ -314,13 +315,14 @@ size_t MarkedCallReader::behind_space(size_t& place) const {
 bool MarkedCallReader::take_value_begin(char letter) {
   const PairSyntax& pairs = syntax_->pairs;
   std::string_view said = window_;
-  if (!kind_.raw) said.remove_prefix(behind_space(value_begin_));
+  // White space before a quote is none of a text's.
+  if (!kind_.raw || !pairs.quote_open.empty()) said.remove_prefix(behind_space(value_begin_));
   if (said.empty()) return true;
   if (!pairs.quote_open.empty()) {
     if (may_become(said, pairs.quote_open)) return true;
     if (said == pairs.quote_open) {
       window_.clear();
-      value_end_ = std::string(pairs.quote_close) + std::string(pairs.value_end);
+      quote_ = Quote::kAll;
       before_value_ = false;
       return true;
     }
@@ -344,9 +346,71 @@ bool MarkedCallReader::take_value_begin(char letter) {
 void MarkedCallReader::take_value(char letter) {
   window_ += letter;
   if (before_value_ && take_value_begin(letter)) return;
+  if (!syntax_->pairs.quote_open.empty() && !literal_ && take_quote(letter)) return;
   const bool at_mark = letter == value_end_.back() && window_.ends_with(value_end_);
   if (literal_) return take_json_value(letter, at_mark);
   if (at_mark) end_value(window_.size() - value_end_.size());
+}
+
+bool MarkedCallReader::take_quote(char letter) {
+  const PairSyntax& pairs = syntax_->pairs;
+  const auto ends_with = [&](std::string_view mark) {
+    return letter == mark.back() && window_.ends_with(mark);
+  };
+  if (quote_ == Quote::kAll) {
+    const size_t both = pairs.quote_close.size() + pairs.quote_open.size();
+    if (ends_with(pairs.quote_open) && window_.size() >= both &&
+        std::string_view(window_).substr(window_.size() - both).starts_with(pairs.quote_close)) {
+      window_.resize(window_.size() - both);
+    } else if (ends_with(pairs.value_end)) {
+      if (const auto end = find_quoted_end()) end_value(*end);
+    }
+    return true;
+  }
+  if (!kind_.raw) return false;
+  const bool is_open = quote_ == Quote::kPart;
+  const std::string_view mark = is_open ? pairs.quote_close : pairs.quote_open;
+  if (!ends_with(mark)) return is_open;
+  window_.resize(window_.size() - mark.size());
+  tell_all();
+  quote_ = is_open ? Quote::kNone : Quote::kPart;
+  return true;
+}
+
+// The end of the text in the quote around all of a value, if window_ ends with the marks behind it:
+// the value's end may have begun only.
+std::optional<size_t> MarkedCallReader::find_quoted_end() const {
+  const PairSyntax& pairs = syntax_->pairs;
+  std::string_view text = window_;
+  const bool ends = text.ends_with(pairs.value_end);
+  text.remove_suffix(ends ? pairs.value_end.size() : begun_bytes(text, pairs.value_end));
+  while (!text.empty() && is_turn_space(text.back())) text.remove_suffix(1);
+  if (!text.ends_with(pairs.quote_close)) return std::nullopt;
+  return text.size() - pairs.quote_close.size();
+}
+
+// The bytes at the end of window_ that may be none of the text.
+size_t MarkedCallReader::held_bytes() const {
+  const PairSyntax& pairs = syntax_->pairs;
+  const std::string_view text = window_;
+  switch (quote_) {
+    case Quote::kAll: {
+      if (const auto end = find_quoted_end()) return text.size() - *end;
+      const std::string again = std::string(pairs.quote_close) + std::string(pairs.quote_open);
+      return begun_bytes(text, again);
+    }
+    case Quote::kPart:
+      return begun_bytes(text, pairs.quote_close);
+    case Quote::kNone:
+      break;
+  }
+  return std::max(begun_bytes(text, value_end_), begun_bytes(text, pairs.quote_open));
+}
+
+void MarkedCallReader::tell_all() {
+  append_json_string(window_, told());
+  at_value_start_ = false;
+  window_.clear();
 }
 
 // A text of JSON may hold the mark. So the mark is the value's end only behind all of a JSON value;
@@ -409,7 +473,7 @@ void MarkedCallReader::tell_raw(bool ends) {
   const std::string_view padding = syntax_->pairs.padding;
   const std::string_view text = window_;
   size_t first = 0;
-  size_t last = text.size() - (ends ? 0 : begun_bytes(text, value_end_));
+  size_t last = text.size() - (ends ? 0 : held_bytes());
   if (last == 0 && !ends) return;
   if (at_value_start_ && !padding.empty() && text.starts_with(padding)) first = padding.size();
   if (!padding.empty() && text.substr(first, last - first).ends_with(padding)) {

@@ -49,6 +49,10 @@ class MarkedCallReader final : public CallReader {
     kCallEnd,
   };
 
+  // The quotes of a family around a value. All of it: what looks like the quote's end is text but
+  // before the value's end, or before another quote. Part of a text: the first end is the end.
+  enum class Quote { kNone, kAll, kPart };
+
   // All arguments, or a value that is made of pairs.
   struct Container {
     bool is_list = false;
@@ -71,6 +75,10 @@ class MarkedCallReader final : public CallReader {
   void take_end(char letter);  // of a container that is made of pairs with ends of their own
   void take_value(char letter);
   bool take_value_begin(char letter);  // whether more must come before it is a value's text
+  bool take_quote(char letter);        // whether it is none of the value's text or end by itself
+  std::optional<size_t> find_quoted_end() const;
+  size_t held_bytes() const;
+  void tell_all();
   void take_json_value(char letter, bool at_mark);
   size_t behind_space(size_t& place) const;
 
@@ -117,6 +125,7 @@ class MarkedCallReader final : public CallReader {
   bool before_value_ = false;    // its text has not begun: a quote may, or pairs
   size_t value_begin_ = 0;       // in window_, while before_value_: behind white space
   bool at_value_start_ = false;  // none of its text has been told
+  Quote quote_ = Quote::kNone;   // that is open
   std::string json_;             // of literal_
   size_t json_end_ = 0;          // in window_, once literal_ is whole
 };

@@ -76,6 +76,7 @@ void ObjectCallReader::take(char letter) {
     case Place::kNext:
       if (letter == '}') return end_object();
       place_ = Place::kKeyOrEnd;
+      kept_ = checked_.size() - 1;
       if (letter != ',') state_ = State::kBroken;
       return;
     default:
@@ -85,19 +86,20 @@ void ObjectCallReader::take(char letter) {
 
 void ObjectCallReader::end_key() {
   place_ = Place::kColon;
-  // Other objects are text, and are told so at their first unknown name. A second function would
-  // only be told of where the text comes in one piece: the first has been told of else.
+  // Other objects are text, and are told so at their first unknown name.
   const bool is_id = !syntax_->id_key.empty() && key_ == syntax_->id_key;
   const bool known = is_name() || is_id || std::ranges::find(kKeys, key_) != std::end(kKeys);
-  const bool again = (is_arguments() && has_arguments_) || (is_name() && name_);
-  if (!known || again) state_ = State::kBroken;
+  if (!known) state_ = State::kBroken;
+  left_out_ = !keys_.insert(is_arguments() ? "arguments" : key_).second;
 }
 
 void ObjectCallReader::take_argument(char letter) {
   std::string json;
   literal_->take(letter, json);
-  checked_ += json;
-  arguments_ += json;
+  if (!left_out_) {
+    checked_ += json;
+    arguments_ += json;
+  }
   switch (literal_->state()) {
     case LiteralReader::State::kOpen: {
       const std::string_view mark = without_space(syntax_->close);
@@ -112,8 +114,7 @@ void ObjectCallReader::take_argument(char letter) {
     case LiteralReader::State::kWhole:
       literal_.reset();
       hidden_end_.reset();
-      has_arguments_ = true;
-      place_ = Place::kNext;
+      end_member();
   }
 }
 
@@ -128,10 +129,10 @@ void ObjectCallReader::give_up() {
 void ObjectCallReader::take_value(char letter) {
   const bool first = value_.empty() && depth_ == 0 && !in_string_;
   if (!in_string_ && depth_ == 0 && !first && (letter == ',' || letter == '}')) {
+    checked_.pop_back();
     end_value();  // of a number, true, false or null
     if (state_ == State::kOpen) {
       raw_.pop_back();
-      checked_.pop_back();
       take(letter);
     }
     return;
@@ -152,11 +153,23 @@ void ObjectCallReader::take_value(char letter) {
   }
 }
 
-void ObjectCallReader::end_value() {
+void ObjectCallReader::end_member() {
   place_ = Place::kNext;
   has_arguments_ = has_arguments_ || is_arguments();
-  if (!is_name() && !is_arguments()) return;
+  if (left_out_) checked_.resize(kept_);
+}
+
+void ObjectCallReader::end_value() {
+  end_member();
+  if (!is_name() && (left_out_ || !is_arguments())) return;
   const auto value = parse_json(value_);
+  if (left_out_) {
+    // Nobody can tell which of two functions is meant.
+    const bool is_same =
+        value && value->is_string() && value->get_ref<const std::string&>() == *name_;
+    if (!is_same) state_ = State::kBroken;
+    return;
+  }
   if (value && value->is_string() && is_name()) {
     name_ = value->get<std::string>();
     return;

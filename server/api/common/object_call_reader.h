@@ -1,8 +1,10 @@
 // Reads a call that is an object: {"name": …, "arguments": {…}}, by the names of a row of
-// CallSyntax. A member of the arguments that is there twice is left out: the first one counts.
+// CallSyntax. Of a member that is there twice the first one counts, within the arguments as well:
+// it has been told when the second one comes. An object that names two functions is none.
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 
@@ -36,6 +38,7 @@ class ObjectCallReader final : public CallReader {
   void give_up();
   void end_key();
   void end_value();
+  void end_member();
   void end_object();
   bool is_arguments() const { return key_ == "arguments" || key_ == "parameters"; }
   bool is_name() const { return key_ == syntax_->name_key; }
@@ -44,11 +47,14 @@ class ObjectCallReader final : public CallReader {
   State state_ = State::kOpen;
   Place place_ = Place::kStart;
   std::string raw_;
-  std::string rest_;     // taken, and to be read again
-  std::string checked_;  // raw_, but for members of arguments that are left out
-  std::string key_;      // of the member being read
-  std::string value_;    // its JSON text, but for arguments that are an object
-  size_t depth_ = 0;     // of the value: arrays and objects that are open
+  std::string rest_;            // taken, and to be read again
+  std::string checked_;         // raw_, but for members that are left out
+  std::string key_;             // of the member being read
+  std::set<std::string> keys_;  // that have come
+  bool left_out_ = false;       // the member's key had come already
+  size_t kept_ = 0;             // of checked_: what is before the member
+  std::string value_;           // its JSON text, but for arguments that are an object
+  size_t depth_ = 0;            // of the value: arrays and objects that are open
   bool in_string_ = false;
   bool escaped_ = false;
   std::optional<LiteralReader>

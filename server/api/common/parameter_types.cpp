@@ -4,6 +4,7 @@
 #include <array>
 #include <map>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "server/api/common/text_marks.h"
@@ -36,9 +37,25 @@ unsigned type_of_value(const Json& value) {
   return value.is_number_integer() ? type_bits("integer") : type_bits("number");
 }
 
-// All types where the schema does not say: by a reference, or not at all. Recursion is bounded by
-// the depth of the JSON text.
+// The schemas of a keyword that lists some; none where it is not there.
+std::span<const Json> listed(const Json& schema, std::string_view name) {
+  const auto found = schema.find(name);
+  if (found == schema.end() || !found->is_array()) return {};
+  return found->get_ref<const Json::array_t&>();
+}
+
+// All types where the schema does not say: by a reference, or not at all; but for what "allOf"
+// says. Recursion is bounded by the depth of the JSON text.
+unsigned own_types(const Json& schema);
+
 unsigned types_of(const Json& schema) {
+  unsigned bits = own_types(schema);
+  if (!schema.is_object()) return bits;
+  for (const Json& part : listed(schema, "allOf")) bits &= types_of(part);
+  return bits;
+}
+
+unsigned own_types(const Json& schema) {
   if (!schema.is_object()) return kAny;
   if (const auto type = schema.find("type"); type != schema.end()) {
     if (type->is_string()) return type_bits(type->get_ref<const std::string&>());
@@ -55,10 +72,10 @@ unsigned types_of(const Json& schema) {
   }
   if (const auto value = schema.find("const"); value != schema.end()) return type_of_value(*value);
   for (const char* const name : {"anyOf", "oneOf"}) {
-    const auto ways = schema.find(name);
-    if (ways == schema.end() || !ways->is_array()) continue;
+    const auto ways = listed(schema, name);
+    if (ways.empty()) continue;
     unsigned bits = 0;
-    for (const Json& way : *ways) bits |= types_of(way);
+    for (const Json& way : ways) bits |= types_of(way);
     return bits;
   }
   return kAny;
@@ -92,16 +109,22 @@ bool is_raw(const Json& schema, const PairSyntax& pairs) {
   return raw;
 }
 
-// The schema that a schema refers to, if it does nothing else; null otherwise.
+// The schema that a schema refers to, if it does nothing else: by "$ref", or as the only one of
+// "allOf", where those stand that may have notes beside a reference. Null otherwise.
 const Json* find_referred(const Json& root, const Json& schema) {
-  const auto reference = schema.is_object() ? schema.find("$ref") : schema.end();
-  if (!schema.is_object() || reference == schema.end() || !reference->is_string()) return nullptr;
-  const auto& text = reference->get_ref<const std::string&>();
-  constexpr std::string_view kNotes[] = {"$ref",    "title",    "description",
-                                         "default", "examples", "deprecated"};
+  if (!schema.is_object()) return nullptr;
+  const auto reference = schema.find("$ref");
+  const auto all = listed(schema, "allOf");
+  const bool is_lone = reference == schema.end() && all.size() == 1;
+  constexpr std::string_view kNotes[] = {"title", "description", "default", "examples",
+                                         "deprecated"};
   for (const auto& [name, value] : schema.items()) {
+    if (name == (is_lone ? "allOf" : "$ref")) continue;
     if (std::ranges::find(kNotes, name) == std::end(kNotes)) return nullptr;
   }
+  if (is_lone) return &all.front();
+  if (reference == schema.end() || !reference->is_string()) return nullptr;
+  const auto& text = reference->get_ref<const std::string&>();
   if (!text.starts_with("#/")) return nullptr;
   try {
     const Json::json_pointer pointer(text.substr(1));
@@ -122,8 +145,21 @@ class KindsReader {
   // Recursion is bounded by the depth of the JSON text and the number of its references.
   void read_pairs(const Json& schema, const std::string& path) {
     if (!schema.is_object() || overflowed_) return;
-    // The grammar joins schemas that must all hold; this does not, and so says nothing of them.
-    if (!path.empty() && (schema.contains("allOf") || schema.contains("$ref"))) return;
+    // The grammar joins schemas that must all hold. This does not: it tells the types that one of
+    // them names, and takes no text for one that is written as it is.
+    const bool joins = !path.empty() && (schema.contains("allOf") || schema.contains("$ref"));
+    joined_ += joins ? 1 : 0;
+    read_members(schema, path);
+    if (joins) {
+      for (const Json& part : listed(schema, "allOf")) {
+        follow(part, [&](const Json& one) { read_pairs(one, path); });
+      }
+    }
+    joined_ -= joins ? 1 : 0;
+  }
+
+ private:
+  void read_members(const Json& schema, const std::string& path) {
     const auto properties = schema.find("properties");
     if (properties != schema.end() && properties->is_object()) {
       for (const auto& [name, value] : properties->items()) add(path, name, value);
@@ -136,13 +172,12 @@ class KindsReader {
       for (const Json& one : *first_items) add(path, pairs_.item_key, one);
     }
     for (const char* const name : {"anyOf", "oneOf"}) {
-      const auto ways = schema.find(name);
-      if (ways == schema.end() || !ways->is_array()) continue;
-      for (const Json& way : *ways) follow(way, [&](const Json& one) { read_pairs(one, path); });
+      for (const Json& way : listed(schema, name)) {
+        follow(way, [&](const Json& one) { read_pairs(one, path); });
+      }
     }
   }
 
- private:
   bool is_nested() const { return !pairs_.item_key.empty(); }
 
   // References may make far more of a schema than its text: then nothing is known of it.
@@ -161,7 +196,8 @@ class KindsReader {
     if (path_bytes_ > kPathBytesMax) return overflow();
     follow(schema, [&](const Json& known) {
       if (overflowed_) return;
-      const ParameterKind& kind = kind_of(known);
+      ParameterKind kind = kind_of(known);
+      kind.raw = kind.raw && joined_ == 0;
       std::string value_path = path;
       value_path += name;
       const auto [at, is_new] = kinds_.emplace(value_path, kind);
@@ -187,17 +223,21 @@ class KindsReader {
   }
 
   unsigned types_with_references(const Json& schema) {
+    const auto types = [&](const Json& one) {
+      const Json* const referred = referred_by(one);
+      return types_of(referred != nullptr ? *referred : one);
+    };
+    unsigned bits = types_of(schema);
+    if (!schema.is_object()) return bits;
+    for (const Json& part : listed(schema, "allOf")) bits &= types(part);
     for (const char* const name : {"anyOf", "oneOf"}) {
-      const auto ways = schema.is_object() ? schema.find(name) : schema.end();
-      if (!schema.is_object() || schema.contains("type") || ways == schema.end()) continue;
-      unsigned bits = 0;
-      for (const Json& way : *ways) {
-        const Json* const referred = referred_by(way);
-        bits |= types_of(referred != nullptr ? *referred : way);
-      }
-      return bits;
+      const auto ways = listed(schema, name);
+      if (ways.empty()) continue;
+      unsigned some = 0;
+      for (const Json& way : ways) some |= types(way);
+      bits &= some;
     }
-    return types_of(schema);
+    return bits;
   }
 
   // Calls `take` with the schema, or with the one that it refers to.
@@ -222,6 +262,7 @@ class KindsReader {
   std::map<const Json*, const Json*> referred_;
   size_t steps_ = 0;
   size_t path_bytes_ = 0;
+  size_t joined_ = 0;  // schemas around that must hold with others
   bool overflowed_ = false;
 };
 

@@ -1,5 +1,7 @@
 #include "server/api/common/reasoning_count.h"
 
+#include <utility>
+
 namespace lockstep {
 
 ReasoningCount::ReasoningCount(const TurnRules& rules) {
@@ -20,8 +22,9 @@ void ReasoningCount::add(const Output& output) {
     const TurnParser::ReasoningState reasoning = parser_->reasoning_state();
     if (of_messages_) {
       // Between messages there is a head, which is no reasoning.
+      if (reasoning == TurnParser::ReasoningState::kNone) begins_turn_ = false;
       if (reasoning == TurnParser::ReasoningState::kOpen) {
-        tokens_ = tokens_ == 0 ? seen_ : tokens_ + 1;
+        tokens_ = std::exchange(begins_turn_, false) ? seen_ : tokens_ + 1;
       }
       continue;
     }

@@ -21,12 +21,13 @@ class ReasoningCount {
   void add(const Output& output);
 
   // Tokens up to the end of the reasoning, its mark among them; all so far while it goes on. Of
-  // messages, those of all reasoning, and the first one's head.
+  // messages, those of all reasoning, and the head of the turn's first message if that is of it.
   uint64_t tokens() const { return tokens_; }
 
  private:
   std::optional<TurnParser> parser_;  // none: no reasoning may come any more
   bool of_messages_ = false;
+  bool begins_turn_ = true;  // no message has begun
   uint64_t seen_ = 0;
   uint64_t tokens_ = 0;
 };

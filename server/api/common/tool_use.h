@@ -56,8 +56,8 @@ Json template_call(std::string id, std::string name, Json arguments);
 
 // The constraint of a turn that may or must call tools: calls alone where the tools are required;
 // where they are not, calls or what the answer must be, or nothing for an answer that may be
-// anything. 400 for an answer that cannot be an alternative, and for parameters whose names the
-// family's syntax cannot write.
+// anything. 400 for an answer that cannot be an alternative, for parameters whose names the
+// family's syntax cannot write, and for functions whose names mean something else in it.
 ApiResult<std::optional<StructuredOutput>> constrain_turn(
     const ChatFamily& family, const ToolUse& tools, const std::optional<StructuredOutput>& answer);
 

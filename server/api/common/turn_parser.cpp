@@ -254,6 +254,17 @@ bool TurnParser::opened() {
     group_ += take(start + 1);
     return true;
   }
+  if (rules_.answer != nullptr && !rules_.answer->lead.empty() &&
+      group_.ends_with(rules_.answer->lead)) {
+    const std::string_view answer = rules_.answer->open;
+    if (may_become(rest().substr(start), answer)) return false;
+    if (rest().substr(start).starts_with(answer)) {
+      done_ += start + answer.size();
+      group_.clear();
+      go_on_with_text();
+      return true;
+    }
+  }
   const auto begins = begins_call(*rules_.calls, rest().substr(start));
   if (!begins) return false;
   if (!*begins) {

@@ -27,8 +27,9 @@ const CallSyntax& general_syntax() {
 struct Probe {
   bool with_tools = false;
   bool with_system = false;
-  bool opens_turn = false;  // the prompt of an answer
-  bool describes = true;    // the tools
+  bool opens_turn = false;       // the prompt of an answer
+  bool describes = true;         // the tools
+  const char* effort = nullptr;  // of a model that is asked not to reason
 };
 
 // Renders a question and this answer by the template; empty where it refuses.
@@ -48,6 +49,10 @@ std::string render_probe(const Engine& engine, ToolsVariable tools_variable, Jso
   Json variables = {{"messages", std::move(messages)},
                     {"documents", nullptr},
                     {"add_generation_prompt", probe.opens_turn}};
+  if (probe.effort != nullptr) {
+    variables["reasoning_effort"] = probe.effort;
+    variables["enable_thinking"] = false;
+  }
   put_tools(tools_variable, std::move(tools), variables);
   const auto text = engine.render_chat(variables);
   return text ? text->text : "";
@@ -167,6 +172,19 @@ void find_reasoning(const Engine& engine, ChatFamily& family) {
   if (family.reasoning == nullptr) family.reasoning = find_closed_reasoning(prompt);
 }
 
+// Some templates know no effort "none", and write empty reasoning for a little.
+void find_least_effort(const Engine& engine, ChatFamily& family) {
+  if (family.reasoning == nullptr) return;
+  for (const char* const effort : {"none", "minimal", "low"}) {
+    const std::string prompt = render_probe(engine, family.tools_variable, nullptr,
+                                            {.opens_turn = true, .effort = effort});
+    if (find_open_reasoning(prompt) != nullptr) return;
+    if (find_closed_reasoning(prompt) == nullptr) continue;
+    family.least_effort = effort;
+    return;
+  }
+}
+
 // The control tokens that the family's marks hold.
 void find_control_marks(const Tokenizer& tokenizer, ChatFamily& family) {
   const CallSyntax& calls = *family.calls;
@@ -240,6 +258,7 @@ ChatFamily find_chat_family(const Engine& engine) {
       render_probe(engine, family.tools_variable, nullptr, {.with_system = true})
           .find(kProbeSystem) != std::string::npos;
   find_reasoning(engine, family);
+  find_least_effort(engine, family);
   family.answer = find_marks(render_probe(engine, family.tools_variable,
                                           {{"role", "assistant"}, {"content", kProbeAnswer}}, {}),
                              kProbeAnswer, answer_marks());

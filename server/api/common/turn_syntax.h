@@ -62,6 +62,8 @@ struct PairSyntax {
   std::string_view quoted_letters = {};
   std::string_view quote_open = {};
   std::string_view quote_close = {};
+  // A key that its value's end names is no longer: each letter of such an end is compared.
+  static constexpr size_t kNestedKeyBytesMax = 4096;
   // The key of each item of a list. With it, lists and objects are written as pairs of their own,
   // and the key and key_end follow value_end, as in XML. Empty: they are JSON.
   std::string_view item_key = {};
@@ -138,6 +140,7 @@ struct CallSyntax {
   // For all forms: the white space that the family writes between marks,
   std::string_view line = {};
   bool dense = false;  // or only between calls, and between them and the marks of their group
+  std::string_view answer_name = {};        // what stands for a function's name before an answer
   const MessageSyntax* messages = nullptr;  // null: its turns are not made of messages
 };
 
@@ -176,6 +179,8 @@ struct ChatFamily {
   const MessageSyntax* messages = nullptr;
   // The member of a message in which the template wants earlier reasoning.
   std::string_view reasoning_member = "reasoning_content";
+  // The template's word for an effort with which the model does not reason.
+  std::string_view least_effort = "none";
   bool writes_calls = true;     // false: earlier calls are put into the messages as text
   bool describes_all = false;   // it takes no functions without a description, or parameters
   bool text_arguments = false;  // it takes the arguments of calls as JSON texts alone

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -147,6 +148,36 @@ TEST_F(ArchitectureTest, a_mixture_is_routed_and_weighed_as_its_keys_say) {
   EXPECT_THAT(error_of(tiny_mixture("llama").add_tensor("blk.0.ffn_up_shexp.weight", Format::kF32,
                                                         {64, 40})),
               HasSubstr("tensor \"blk.0.ffn_up_shexp.weight\" has no place"));
+}
+
+TEST_F(ArchitectureTest, adjugate_experts_are_of_groups_of_one_size) {
+  const auto file = [](uint32_t group, float scale, uint32_t wide) {
+    GgufWriter mixture = tiny_mixture("grovemoe");
+    mixture.add("grovemoe.experts_per_group", group).add("grovemoe.expert_group_scale", scale);
+    if (wide > 0) mixture.add("grovemoe.expert_chunk_feed_forward_length", wide);
+    mixture.add_tensor("blk.0.attn_q_norm.weight", Format::kF32, {16});
+    mixture.add_tensor("blk.0.attn_k_norm.weight", Format::kF32, {16});
+    for (const char* const name : {"blk.0.ffn_gate_chexps.weight", "blk.0.ffn_up_chexps.weight"}) {
+      mixture.add_tensor(name, Format::kF32, {64, 24, 1});
+    }
+    mixture.add_tensor("blk.0.ffn_down_chexps.weight", Format::kF32, {24, 64, 1});
+    return mixture;
+  };
+  EXPECT_EQ(error_of(file(5, 0.05F, 24)), "");
+  EXPECT_EQ(error_of(file(2, 0.05F, 24)),
+            "grovemoe.experts_per_group is 2 and expert_count 5: groups are of one size");
+  EXPECT_EQ(error_of(file(0, 0.05F, 24)),
+            "grovemoe.experts_per_group is 0; it must be from 1 to 5");
+  EXPECT_EQ(error_of(file(6, 0.05F, 24)),
+            "grovemoe.experts_per_group is 6; it must be from 1 to 5");
+  EXPECT_EQ(error_of(file(5, INFINITY, 24)),
+            "grovemoe.expert_group_scale is inf; it must be a number");
+  EXPECT_EQ(error_of(file(5, 0.05F, 0)), "grovemoe.attention.key_length is missing");
+  EXPECT_EQ(error_of(tiny_mixture("grovemoe")
+                         .add("grovemoe.experts_per_group", uint32_t{5})
+                         .add("grovemoe.expert_chunk_feed_forward_length", uint32_t{24})),
+            "grovemoe.expert_group_scale is missing");
+  EXPECT_THAT(error_of(file(1, 0.05F, 24)), HasSubstr("blk.0.ffn_gate_chexps.weight"));
 }
 
 // DeepSeek-V2's by their best expert, V3's by their two best.

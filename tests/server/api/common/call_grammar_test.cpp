@@ -105,6 +105,8 @@ const Json& schema() {
       "maybe": {"anyOf": [{"type": "string", "maxLength": 3}, {"type": "null"}]},
       "named": {"type": "object", "additionalProperties": {"$ref": "#/$defs/shade"}},
       "shade": {"$ref": "#/$defs/shade"},
+      "joined": {"allOf": [{"$ref": "#/$defs/row"}], "description": "a row"},
+      "both": {"allOf": [{"$ref": "#/$defs/row"}, {"required": ["next"]}]},
       "pair": {"type": "array", "prefixItems": [{"type": "integer"}],
                "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
       "rows": {"type": "array", "items": {"$ref": "#/$defs/row"}, "maxItems": 2}},
@@ -164,6 +166,8 @@ void expect_valid(const Json& arguments, const std::string& text) {
   is("rows", [](const Json& value) {
     return value.is_array() && value.size() <= 2 && std::ranges::all_of(value, is_row);
   });
+  is("joined", is_row);
+  is("both", [](const Json& value) { return is_row(value) && value.contains("next"); });
   is("maybe", [](const Json& value) { return value.is_string() || value.is_null(); });
   is("shade", [](const Json& value) { return value == "red" || value == "blue"; });
   is("pair", [](const Json& value) {
@@ -253,6 +257,59 @@ TEST(CallGrammar, parameters_that_cannot_be_written_between_marks_are_refused_by
       }
     }
   }
+}
+
+// The reader of a turn takes no longer one, at any depth.
+TEST(CallGrammar, keys_that_are_too_long_to_be_read_are_refused) {
+  for (const CallSyntax& row : call_syntaxes()) {
+    if (row.pairs.item_key.empty()) continue;
+    const Vocabulary vocabulary = make_vocabulary(row, false);
+    for (const size_t size : {PairSyntax::kNestedKeyBytesMax, PairSyntax::kNestedKeyBytesMax + 1}) {
+      const bool fits = size == PairSyntax::kNestedKeyBytesMax;
+      const std::string key(size, 'k');
+      const Json schema = {
+          {"type", "object"}, {"properties", {{key, {{"type", "integer"}}}}}, {"required", {key}}};
+      ToolUse tools;
+      tools.choice = ToolUse::Choice::kRequired;
+      tools.functions = {{"now", "", schema}};
+      const auto constraint = constrain_turn(vocabulary.family, tools, std::nullopt);
+      EXPECT_EQ(constraint.has_value(), fits) << row.name;
+      tools.functions[0].parameters = {{"type", "object"}, {"properties", {{"a", schema}}}};
+      const auto inner = constrain_turn(vocabulary.family, tools, std::nullopt);
+      ASSERT_TRUE(inner.has_value());
+      EXPECT_EQ(compile_grammar((*inner)->source, vocabulary.trie).has_value(), fits) << row.name;
+      const Turn turn = read_turn(
+          rules_of(row, tools), fmt::format("{0}{1}now{2}{3}a>{3}{5}>1{4}{5}>{4}a>{6}{7}", row.open,
+                                            row.head, row.name_end, row.pairs.open,
+                                            row.pairs.value_end, key, row.call_end, row.close));
+      EXPECT_EQ(turn.calls.size(), fits ? 1U : 0U) << row.name;
+    }
+  }
+}
+
+TEST(CallGrammar, functions_whose_names_stand_for_the_user_or_the_model_are_refused) {
+  const auto refusal = [](std::string_view family_name, const char* function) -> std::string {
+    for (const CallSyntax& row : call_syntaxes()) {
+      if (row.name != family_name) continue;
+      ToolUse tools;
+      tools.functions = {{"now", "", nullptr}, {function, "", nullptr}};
+      ChatFamily family;
+      family.calls = &row;
+      family.messages = row.messages;
+      const auto constraint = constrain_turn(family, tools, std::nullopt);
+      return constraint ? "" : constraint.error().message;
+    }
+    return "no such family";
+  };
+  EXPECT_NE(refusal("functionary-recipients", "all").find("\"all\""), std::string::npos);
+  EXPECT_NE(refusal("muse", "user").find("\"user\""), std::string::npos);
+  EXPECT_NE(refusal("muse", "self").find("\"self\""), std::string::npos);
+  for (const char* const family : {"functionary", "harmony", "hermes"}) {
+    for (const char* const function : {"all", "user", "self"}) {
+      EXPECT_EQ(refusal(family, function), "") << family;
+    }
+  }
+  EXPECT_EQ(refusal("functionary-recipients", "user"), "");
 }
 
 TEST(CallGrammar, an_answer_of_a_form_may_stand_instead_of_calls) {

@@ -416,6 +416,61 @@ TEST(CallSyntaxes, nothing_is_known_of_a_schema_that_references_make_too_much_of
   EXPECT_FALSE(find_parameter_kinds(schema_of_all(), pairs).empty());
 }
 
+// An object that is all of the text of "a", as MiniMax M3 writes it.
+std::string read_of(const Json& schema, const std::string& text) {
+  const CallSyntax& row = syntax("minimax-m3");
+  const Json parameters = {
+      {"properties", {{"a", schema}}},
+      {"$defs",
+       {{"list", {{"type", "array"}}},
+        {"row", {{"type", "object"}, {"properties", {{"b", {{"$ref", "#/$defs/list"}}}}}}}}}};
+  auto kinds = std::make_shared<FunctionKinds>();
+  kinds->emplace("now", find_parameter_kinds(parameters, row.pairs));
+  const std::string mark = "]<]minimax[>[";
+  const Turn turn = read_turn(
+      {.calls = &row, .functions = {"now"}, .parameters = std::move(kinds)},
+      fmt::format(
+          "{0}<tool_call>{0}<invoke name=\"now\">{0}<a>{1}{0}</a>{0}</invoke>{0}</tool_call>", mark,
+          text));
+  return turn.calls.empty() ? turn.text : turn.calls.front().arguments;
+}
+
+TEST(CallSyntaxes, schemas_that_must_all_hold_tell_an_empty_list_from_an_empty_text) {
+  const Json list = {{"$ref", "#/$defs/list"}};
+  const Json row = {{"$ref", "#/$defs/row"}};
+  const std::string inner = "]<]minimax[>[<b>]<]minimax[>[</b>";
+  EXPECT_EQ(read_of(list, ""), "{\"a\": []}");
+  EXPECT_EQ(read_of({{"allOf", {{{"type", "array"}}}}}, ""), "{\"a\": []}");
+  EXPECT_EQ(read_of({{"allOf", {list}}, {"default", Json::array()}}, ""), "{\"a\": []}");
+  EXPECT_EQ(read_of({{"allOf", {list, {{"maxItems", 3}}}}}, ""), "{\"a\": []}");
+  EXPECT_EQ(read_of({{"allOf", {list}}, {"maxItems", 3}}, ""), "{\"a\": []}");
+  EXPECT_EQ(read_of({{"allOf", {{{"type", "object"}}}}}, ""), "{\"a\": {}}");
+  EXPECT_EQ(read_of({{"allOf", {{{"type", "string"}}}}}, ""), "{\"a\": \"\"}");
+  EXPECT_EQ(read_of({{"allOf", {row}}}, inner), "{\"a\": {\"b\": []}}");
+  EXPECT_EQ(read_of({{"allOf", {row, {{"required", {"b"}}}}}}, inner), "{\"a\": {\"b\": []}}");
+  EXPECT_EQ(read_of(Json::object(), ""), "{\"a\": \"\"}");
+}
+
+TEST(CallSyntaxes, an_answer_behind_a_call_begins_behind_the_mark_of_answers) {
+  const CallSyntax& row = syntax("functionary-recipients");
+  TurnRules rules = {.calls = &row, .functions = {"now"}};
+  for (const AnswerMarks& marks : answer_marks()) {
+    if (marks.lead == row.open) rules.answer = &marks;
+  }
+  ASSERT_TRUE(rules.answer);
+  const Turn turn = read_turn(rules, "now\n{}>>>all\nIt is >>> noon.");
+  EXPECT_EQ(turn.calls.size(), 1U);
+  EXPECT_EQ(turn.text, "It is >>> noon.");
+  const std::string text = "now\n{}>>>all\nNoon.";
+  const auto whole = stream(rules, {text});
+  for (size_t at = 0; at <= text.size(); ++at) {
+    EXPECT_EQ(
+        stream(rules, {std::string_view(text).substr(0, at), std::string_view(text).substr(at)}),
+        whole)
+        << at;
+  }
+}
+
 TEST(CallSyntaxes, the_reasoning_of_messages_is_counted_without_their_heads) {
   const TurnRules rules = {.functions = {}, .messages = syntax("harmony").messages};
   ReasoningCount count(rules);

@@ -206,6 +206,22 @@ std::vector<CallCase> faulty_call_cases() {
        "\"}\"}}, \"\\u0061\": [2, {\"b\": 3}], \"e\": 4}}</tool_call>",
        "",
        {"now({\"a\": 1, \"b\": {\"c\": [1]}, \"e\": 4})"}},
+      // The members of a call itself as well.
+      {"hermes",
+       "<tool_call>{\"name\": \"now\", \"name\": \"now\", \"arguments\": {\"a\": 1}, \"id\": 1, "
+       "\"arguments\": {\"a\": \"}\", \"a\": 2}, \"id\": {\"b\": 2}, \"parameters\": 3 "
+       "}</tool_call>",
+       "",
+       {"now({\"a\": 1})"}},
+      {"hermes",
+       "<tool_call>{\"arguments\": {}, \"arguments\": \"x\", \"name\": \"all\"}</tool_call>",
+       "",
+       {"all({})"}},
+      {"hermes", "<tool_call>{\"name\": \"now\", \"name\": \"all\", \"arguments\": {}}</tool_call>",
+       "<tool_call>{\"name\": \"now\", \"name\": \"all\", \"arguments\": {}}</tool_call>"},
+      {"hermes",
+       "<tool_call>{\"name\": \"now\", \"arguments\": {}, \"arguments\": {\"a\" 1}}</tool_call>",
+       "<tool_call>{\"name\": \"now\", \"arguments\": {}, \"arguments\": {\"a\" 1}}</tool_call>"},
       {"kimi",
        "<|tool_calls_section_begin|><|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>"
        "{\"a\": 1, \"a\": 2}<|tool_call_end|><|tool_calls_section_end|>",

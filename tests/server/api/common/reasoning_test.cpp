@@ -104,6 +104,22 @@ TEST(ReasoningCount, all_reasoning_of_an_answer_of_messages_counts) {
   EXPECT_EQ(counted(rules, pieces, 2), 9U);
 }
 
+TEST(ReasoningCount, what_is_said_before_the_first_reasoning_of_messages_does_not_count) {
+  const CallSyntax* harmony = nullptr;
+  for (const CallSyntax& row : call_syntaxes()) {
+    if (row.name == "harmony") harmony = &row;
+  }
+  ASSERT_TRUE(harmony);
+  const TurnRules rules{.functions = {}, .messages = harmony->messages};
+  const std::vector<std::string> said = {"<|channel|>", "commentary", "<|message|>", "I look",
+                                         " it up.",     "<|end|>",    "<|start|>",   "assistant",
+                                         "<|channel|>", "analysis",   "<|message|>"};
+  std::vector<std::string> pieces = said;
+  pieces.insert(pieces.end(), {"a", "b"});
+  EXPECT_EQ(counted(rules, pieces), 3U);  // the head's end, and two
+  EXPECT_EQ(counted(rules, {said.begin(), said.begin() + 6}), 0U);
+}
+
 TEST(ReasoningCount, is_nothing_without_reasoning) {
   EXPECT_EQ(counted({.functions = {}, .reasoning = true}, {"Four", "<think>", "</think>"}, 1), 0U);
   EXPECT_EQ(counted({.functions = {}, .reasoning = true}, {"<thi", "s>", "</think>"}), 0U);

@@ -74,6 +74,25 @@ std::vector<CallCase> quoted_cases() {
        "</function>",
        "",
        {"all({\"text\": \"<![CDAT]]>\", \"maybe\": \"<\"})"}},
+      // White space around a section is none of the text; one may follow another, as XML has it.
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\">\n <![CDATA[ <a>]]&gt; ]]]]><![CDATA[>\n]]>\n"
+       "</param><param name=\"maybe\"> <![CDATA[b]]> </param></function>",
+       "",
+       {"all({\"text\": \" <a>]]&gt; ]]>\\n\", \"maybe\": \"b\"})"}},
+      // The template writes such a text so.
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[a[b[0]]>c]]></param></function>",
+       "",
+       {"all({\"text\": \"a[b[0]]>c\"})"}},
+      // Sections within a text.
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\">  a <![CDATA[<b></param>]]> c</para "
+       "<![CDATA[]]]]>m></param></function>",
+       "",
+       {"all({\"text\": \"  a <b></param> c</para ]]m>\"})"}},
+      {"minicpm-5", "<function name=\"all\"><param name=\"text\">a <![CDATA[<b></param></function>",
+       "<function name=\"all\"><param name=\"text\">a <![CDATA[<b></param></function>"},
       {"minicpm-5", "<function name=\"other\"></function>", "<function name=\"other\"></function>"},
       {"minicpm-5", "<function name=\"now\"><param name=\"a\"><![CDATA[x</param></function>",
        "<function name=\"now\"><param name=\"a\"><![CDATA[x</param></function>"},
