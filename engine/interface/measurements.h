@@ -16,6 +16,8 @@ struct MeasurementCase {
   uint32_t generated_tokens = 0;  // then computed one pass per token
   uint32_t sequences = 1;         // side by side
   uint32_t repeats = 1;           // of what comes after the depth
+  // The depth is not computed: its keys and values are zeros, which take as long to read.
+  bool zero_depth = false;
 };
 
 // The work of some passes.

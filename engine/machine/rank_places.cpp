@@ -304,7 +304,10 @@ Result<std::vector<RankPlace>> place_ranks(const Topology& whole, const RankRequ
       for (RankPlace& place : places) place.cpus.assign(place.cpus.size(), -1);
     }
   }
-  for (RankPlace& place : places) place.share = static_cast<double>(place.cpus.size());
+  for (RankPlace& place : places) {
+    place.share = static_cast<double>(place.cpus.size());
+    place.caches = caches_of(topology, place.cpus);
+  }
   if (auto set = set_shares(request.shares, places); !set) return std::unexpected(set.error());
   return places;
 }

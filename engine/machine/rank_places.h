@@ -28,6 +28,7 @@ struct RankPlace {
   int node = -1;                     // its memory of the host; -1: the machine does not say
   std::vector<int> cpus;             // one per worker; -1: the worker is not pinned to one
   std::vector<int> processors = {};  // that workers may run on which are not pinned; none: any
+  std::vector<int> caches = {};      // one per worker (Cpu::cache); none: unknown, or not pinned
   double share = 1;                  // of the work, against the other ranks'
   // The share of a mixture's experts, if that is another.
   std::optional<double> expert_share = {};

@@ -99,8 +99,21 @@ std::optional<std::set<int>> online_cpus(const path& sysfs) {
   return std::set<int>(list->begin(), list->end());
 }
 
+// `folder` holds one folder per cache that the processor uses: index0 and so on.
+std::optional<int> read_cache(const path& folder, int id) {
+  constexpr int kLevel = 3;
+  for (const std::string& name : folder_names(folder)) {
+    if (read_number<int>(folder / name / "level") != kLevel) continue;
+    const auto sharing = read_number_list(folder / name / "shared_cpu_list");
+    if (!sharing || std::ranges::find(*sharing, id) == sharing->end()) continue;
+    return std::ranges::min(*sharing);
+  }
+  return std::nullopt;
+}
+
 Cpu read_cpu(const path& sysfs, int id) {
-  const path folder = sysfs / "devices/system/cpu" / ("cpu" + std::to_string(id)) / "topology";
+  const path cpu_folder = sysfs / "devices/system/cpu" / ("cpu" + std::to_string(id));
+  const path folder = cpu_folder / "topology";
   Cpu cpu;
   cpu.id = id;
   cpu.package = read_number<int>(folder / "physical_package_id").value_or(0);
@@ -113,6 +126,7 @@ Cpu read_cpu(const path& sysfs, int id) {
     // Below any core number the kernel gives, and different for every processor.
     cpu.core = read_number<int>(folder / "core_id").value_or(-1 - id);
   }
+  cpu.cache = read_cache(cpu_folder / "cache", id);
   return cpu;
 }
 
@@ -236,6 +250,16 @@ void add_gpus(Topology& topology, const std::filesystem::path& sysfs) {
   topology.gpus = std::move(reading.gpus);
   topology.no_gpus = std::move(reading.absence);
   topology.gpus_possible = reading.possible;
+}
+
+std::vector<int> caches_of(const Topology& topology, std::span<const int> cpus) {
+  std::vector<int> caches;
+  for (const int id : cpus) {
+    const auto found = std::ranges::find(topology.cpus, id, &Cpu::id);
+    if (found == topology.cpus.end() || !found->cache) return {};
+    caches.push_back(*found->cache);
+  }
+  return caches;
 }
 
 std::vector<int> one_cpu_per_core(const Topology& topology) {

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +19,8 @@ struct Cpu {
   int package = 0;  // socket
   int core = 0;     // physical core; siblings share package and core, and nobody else does
   int node = 0;     // Node::id
+  // The lowest of all processors that share its cache of level 3; none: the machine does not say.
+  std::optional<int> cache = {};
 };
 
 // Pages of one size that are set aside on a node (hugetlb).
@@ -68,6 +72,9 @@ const Gpu& gpu_at(const Topology& topology, int index);
 
 // Asks for the GPUs, once per machine: with a driver, the first time takes a moment.
 void add_gpus(Topology& topology, const std::filesystem::path& sysfs = "/sys");
+
+// Cpu::cache of each of these processors; none if one of them has none.
+std::vector<int> caches_of(const Topology& topology, std::span<const int> cpus);
 
 // One processor of every physical core, in order of id: where workers are pinned.
 std::vector<int> one_cpu_per_core(const Topology& topology);

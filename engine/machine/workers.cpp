@@ -49,13 +49,17 @@ int pin(pthread_t thread, std::span<const int> cpus) {
 
 }  // namespace
 
-Workers::Workers(size_t count, uint32_t spins, int node)
-    : spins_(spins), barrier_(count, spins, node), signals_(2, node) {}
+Workers::Workers(size_t count, uint32_t spins, int node, std::span<const int> caches)
+    : spins_(spins),
+      barrier_(count, spins, node, group_workers(count, caches)),
+      signals_(2, node) {}
 
 Result<std::unique_ptr<Workers>> Workers::start(std::span<const int> cpus, bool crowded, int node,
-                                                std::span<const int> processors) {
+                                                std::span<const int> processors,
+                                                std::span<const int> caches) {
   if (cpus.empty()) return machine_refused("there is no processor that this process may use");
-  std::unique_ptr<Workers> workers(new Workers(cpus.size(), crowded ? 0 : spins_for(cpus), node));
+  const uint32_t spins = crowded ? 0 : spins_for(cpus);
+  std::unique_ptr<Workers> workers(new Workers(cpus.size(), spins, node, caches));
   for (size_t worker = 0; worker < cpus.size(); ++worker) {
     try {
       workers->threads_.emplace_back([pool = workers.get(), worker] { pool->work(worker); });

@@ -23,9 +23,10 @@ class Workers {
   // `crowded`: other pools need the same processors, so that looking again and again would hold
   // them up. `node`: where the lines lie that they look at; -1: anywhere.
   // `processors`: where threads that are not pinned to one may run; none: anywhere.
+  // `caches`: as for group_workers().
   static Result<std::unique_ptr<Workers>> start(std::span<const int> cpus, bool crowded = false,
-                                                int node = -1,
-                                                std::span<const int> processors = {});
+                                                int node = -1, std::span<const int> processors = {},
+                                                std::span<const int> caches = {});
 
   ~Workers();
   Workers(const Workers&) = delete;
@@ -52,7 +53,7 @@ class Workers {
   Barrier& barrier() { return barrier_; }
 
  private:
-  Workers(size_t count, uint32_t spins, int node);
+  Workers(size_t count, uint32_t spins, int node, std::span<const int> caches);
   void work(size_t worker);
   SignalLine& started() { return signals_[0]; }  // number of jobs begun; the workers wait for it
   SignalLine& done() { return signals_[1]; }     // number of jobs ended; set by worker 0

@@ -91,7 +91,8 @@ constexpr uint64_t kLeastMemoryBytes = 64U << 20U;
 
 struct MeasuredNode {
   const Node& node;
-  std::vector<int> cpus;  // one per physical core
+  std::vector<int> cpus;    // one per physical core
+  std::vector<int> caches;  // of these (caches_of)
 };
 
 std::vector<MeasuredNode> list_nodes(const Topology& topology) {
@@ -101,7 +102,9 @@ std::vector<MeasuredNode> list_nodes(const Topology& topology) {
     for (const Cpu& cpu : topology.cpus) {
       if (cpu.node == node.id) own.cpus.push_back(cpu);
     }
-    nodes.push_back({node, one_cpu_per_core(own)});
+    std::vector<int> cpus = one_cpu_per_core(own);
+    std::vector<int> caches = caches_of(topology, cpus);
+    nodes.push_back({node, std::move(cpus), std::move(caches)});
   }
   return nodes;
 }
@@ -181,9 +184,9 @@ Result<void> measure_all_arithmetic(const std::vector<MeasuredNode>& nodes, doub
 }
 
 // Seconds per round: the median of several times so many rounds.
-Result<double> measure_barrier(std::span<const int> cpus, int node) {
+Result<double> measure_barrier(std::span<const int> cpus, std::span<const int> caches, int node) {
   constexpr size_t kTimes = 9;
-  auto workers = Workers::start(cpus, false, node);
+  auto workers = Workers::start(cpus, false, node, {}, caches);
   if (!workers) return std::unexpected(workers.error());
   const auto seconds_of = [&](size_t rounds) {
     const auto start = std::chrono::steady_clock::now();
@@ -208,7 +211,8 @@ Result<void> measure_barriers(const std::vector<MeasuredNode>& nodes, MachineMea
   for (const MeasuredNode& node : nodes) {
     const size_t most = node.cpus.size();
     for (size_t count = 2; count <= most; count = std::min(most, 2 * count)) {
-      auto seconds = measure_barrier(std::span(node.cpus).first(count), node.node.id);
+      const auto caches = std::span(node.caches).first(std::min(count, node.caches.size()));
+      auto seconds = measure_barrier(std::span(node.cpus).first(count), caches, node.node.id);
       if (!seconds) return std::unexpected(seconds.error());
       result.barriers.push_back({node.node.id, static_cast<uint32_t>(count), *seconds});
       if (count == most) break;

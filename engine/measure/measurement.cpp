@@ -54,6 +54,12 @@ class Measurer {
 
   const Result<void>& outcome() const { return runner_.outcome(); }
 
+  void skip(size_t length) {
+    for (size_t sequence = 0; sequence < runner_.sequence_count(); ++sequence) {
+      runner_.skip(sequence, length);
+    }
+  }
+
   void go_back_to(size_t length) {
     for (size_t sequence = 0; sequence < runner_.sequence_count(); ++sequence) {
       runner_.cut(sequence, length);
@@ -96,7 +102,11 @@ Result<std::vector<Measurement>> run_measurement(Executor& executor, const Plan&
     return std::unexpected(fits.error());
   }
   Measurer measurer(executor, plan, work, measurement.sequences, tokens, clock);
-  measurer.prompt(measurement.depth_tokens);
+  if (measurement.zero_depth) {
+    measurer.skip(measurement.depth_tokens);
+  } else {
+    measurer.prompt(measurement.depth_tokens);
+  }
   if (executor.pass_deadline()) measurer.settle(measurement.prompt_tokens);
   std::vector<Measurement> results;
   for (uint32_t repeat = 0; repeat < measurement.repeats; ++repeat) {

@@ -53,6 +53,10 @@ class PassRunner {
   // length of 0.
   void cut(size_t sequence, size_t length) { lengths_[sequence] = length; }
 
+  // Counts so many tokens of a sequence as computed, which have zeros as keys and values unless
+  // their pages were used before. Before its first token.
+  void skip(size_t sequence, size_t length) { lengths_[sequence] = length; }
+
   // Passes so far that had space for a token that the next one got, but for the deadline.
   size_t shortened_passes() const { return shortened_passes_; }
 

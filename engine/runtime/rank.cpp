@@ -27,7 +27,7 @@ Rank::Rank(const RankPlace& place, std::unique_ptr<Workers> workers)
     : place_(place), counters_(place.cpus.size()), workers_(std::move(workers)) {}
 
 Result<std::unique_ptr<Workers>> Rank::start_workers(const RankPlace& place, bool crowded) {
-  return Workers::start(place.cpus, crowded, place.node, place.processors);
+  return Workers::start(place.cpus, crowded, place.node, place.processors, place.caches);
 }
 
 FoundCandidates Rank::candidates(size_t, const LogitDrawRequest&) const {

@@ -24,6 +24,7 @@ struct BenchOptions {
   std::string generate = "128";
   std::string sequences = "1";
   std::string depth = "0";
+  bool zero_depth = false;
   uint32_t repeat = 5;
   bool no_limits = false;
   bool json = false;
@@ -81,6 +82,7 @@ Result<std::vector<MeasurementCase>> plan_cases(const BenchOptions& options) {
       }
     }
   }
+  for (MeasurementCase& measured : cases) measured.zero_depth = options.zero_depth;
   if (cases.empty()) return invalid_input("nothing to measure: --prompt and --generate are both 0");
   return cases;
 }
@@ -173,6 +175,7 @@ Json to_json(const BenchResult& result, const Limits& limits) {
           {"prompt_tokens", result.measured.prompt_tokens},
           {"generated_tokens", result.measured.generated_tokens},
           {"depth_tokens", result.measured.depth_tokens},
+          {"zero_depth", result.measured.zero_depth},
           {"sequences", result.measured.sequences}};
 }
 
@@ -283,6 +286,9 @@ int run_bench(const std::vector<std::string>& arguments) {
   app.add_option("--depth", bench_options.depth,
                  "Tokens that are in the cache already, one test each [0]")
       ->type_name("N,...");
+  app.add_flag("--zero-depth", bench_options.zero_depth,
+               "Do not compute the tokens of --depth: zeros are their keys and values, which take "
+               "as long to read");
   app.add_option("--sequences", bench_options.sequences, "Sequences side by side [1]")
       ->type_name("N,...");
   app.add_option("--repeat", bench_options.repeat, "Measurements of each test [5]")

@@ -185,6 +185,18 @@ def test_bench_can_start_after_a_depth(model_path):
         "pp8 @ d64", "tg4 @ d64", "pp8", "tg4"]
 
 
+def test_bench_need_not_compute_the_depth(model_path):
+    def results(*options):
+        body = json.loads(bench(model_path, "--prompt", "8", "--generate", "4", "--depth", "64,0",
+                                "--sequences", "2", "--no-limits", "--json", *options))
+        return body["results"]
+
+    for computed, zeros in zip(results(), results("--zero-depth"), strict=True):
+        assert (computed["zero_depth"], zeros["zero_depth"]) == (False, True)
+        for name in ("test", "depth_tokens", "bytes_per_token", "operations_per_token"):
+            assert computed[name] == zeros[name], name
+
+
 def test_bench_reports_what_was_read_and_multiplied(model_path):
     body = json.loads(bench(
         model_path, "--prompt", "16", "--generate", "4", "--depth", "0,64", "--json"))

@@ -1,5 +1,5 @@
-// One round of each barrier, in nanoseconds, with as many threads as processors and with four times
-// as many:
+// One round of each barrier, in nanoseconds, with as many threads as processors, with four times as
+// many, and with 16, 32 and 64:
 //   barrier_benchmark --benchmark_repetitions=9 --benchmark_enable_random_interleaving=true
 //     --benchmark_report_aggregates_only=true
 // takes them in turn; compare the medians. OpenMP waits actively, as in the programs that set it up
@@ -8,11 +8,15 @@
 #include <omp.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <barrier>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -61,6 +65,28 @@ double time_lockstep(size_t thread_count, uint32_t rounds) {
 
 double time_lockstep_pinned(size_t thread_count, uint32_t rounds) {
   return time_workers(pinned_cpus(thread_count), rounds);
+}
+
+// One or two levels, whatever the number of threads; pinned, each to a core of its own.
+double time_levels(size_t thread_count, uint32_t rounds, bool two) {
+  const std::vector<int> cpus = pinned_cpus(thread_count);
+  auto workers = Workers::start(cpus);
+  WorkerGroups groups;
+  if (two) groups = group_workers(thread_count, caches_of(read_topology(), cpus));
+  Barrier barrier(thread_count, (*workers)->spins(), -1, groups);
+  double seconds = 0;
+  (*workers)->run([&](size_t worker) {
+    run_rounds(worker, rounds, seconds, [&] { barrier.arrive_and_wait(worker); });
+  });
+  return seconds;
+}
+
+double time_one_level(size_t thread_count, uint32_t rounds) {
+  return time_levels(thread_count, rounds, false);
+}
+
+double time_two_levels(size_t thread_count, uint32_t rounds) {
+  return time_levels(thread_count, rounds, true);
 }
 
 // As many ranks of one worker each, which share the processors.
@@ -132,23 +158,41 @@ double time_openmp(size_t thread_count, uint32_t rounds) {
   return seconds;
 }
 
-void measure(benchmark::State& state, double (*time)(size_t, uint32_t), size_t thread_count,
-             uint32_t rounds) {
+using Time = double (*)(size_t thread_count, uint32_t rounds);
+
+void measure(benchmark::State& state, Time time, size_t thread_count, uint32_t rounds) {
   for (auto _ : state) state.SetIterationTime(time(thread_count, rounds) / rounds);
 }
 
-void add(const char* name, double (*time)(size_t, uint32_t), uint32_t crowded_rounds) {
+void add_one(const char* name, Time time, size_t thread_count, uint32_t rounds) {
+  benchmark::RegisterBenchmark(
+      (std::string(name) + "/threads:" + std::to_string(thread_count)).c_str(), measure, time,
+      thread_count, rounds)
+      ->UseManualTime()
+      ->Iterations(1);  // of `rounds` rounds each
+}
+
+constexpr uint32_t kRounds = 100000;
+constexpr uint32_t kCrowdedRounds = 10000;  // with four times as many threads as processors
+
+void add(const char* name, Time time) {
   const size_t processors = std::thread::hardware_concurrency();
-  constexpr uint32_t kRounds = 100000;
-  const auto add_one = [&](size_t thread_count, uint32_t rounds) {
-    benchmark::RegisterBenchmark(
-        (std::string(name) + "/threads:" + std::to_string(thread_count)).c_str(), measure, time,
-        thread_count, rounds)
-        ->UseManualTime()
-        ->Iterations(1);  // of `rounds` rounds each
-  };
-  add_one(processors, kRounds);
-  add_one(4 * processors, crowded_rounds);
+  for (const size_t thread_count : std::set<size_t>{processors, 4 * processors, 16, 32, 64}) {
+    const bool crowded = thread_count > processors;
+    const size_t crowded_rounds = kCrowdedRounds * 4 * processors / thread_count;
+    add_one(name, time, thread_count,
+            crowded ? static_cast<uint32_t>(std::max<size_t>(crowded_rounds, 1)) : kRounds);
+  }
+}
+
+// One level beside two, where every thread has a core to spin on.
+void add_levels() {
+  const size_t cores = one_cpu_per_core(read_topology()).size();
+  for (const size_t thread_count : std::set<size_t>{cores, 32, 64}) {
+    if (thread_count > cores || group_workers(thread_count).empty()) continue;
+    add_one("lockstep_one_level", time_one_level, thread_count, kRounds);
+    add_one("lockstep_two_levels", time_two_levels, thread_count, kRounds);
+  }
 }
 
 int run(int count, char** values) {
@@ -156,13 +200,16 @@ int run(int count, char** values) {
     setenv("OMP_WAIT_POLICY", "active", 1);
     execv("/proc/self/exe", values);
   }
-  constexpr uint32_t kCrowdedRounds = 10000;
-  add("lockstep", time_lockstep, kCrowdedRounds);
-  add("lockstep_pinned", time_lockstep_pinned, kCrowdedRounds);
-  add("lockstep_ranks", time_lockstep_ranks, kCrowdedRounds);
-  add("openmp", time_openmp, kCrowdedRounds);
-  add("std_barrier", time_standard, kCrowdedRounds);
-  add("central_counter", time_counter, 20);  // each takes scheduling slices of milliseconds
+  add("lockstep", time_lockstep);
+  add("lockstep_pinned", time_lockstep_pinned);
+  add("lockstep_ranks", time_lockstep_ranks);
+  add("openmp", time_openmp);
+  add("std_barrier", time_standard);
+  const size_t processors = std::thread::hardware_concurrency();
+  add_one("central_counter", time_counter, processors, kRounds);
+  add_one("central_counter", time_counter, 4 * processors,
+          20);  // scheduling slices of milliseconds
+  add_levels();
   benchmark::Initialize(&count, values);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

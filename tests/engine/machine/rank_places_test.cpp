@@ -68,6 +68,20 @@ TEST(RankPlaces, by_default_every_node_gets_a_rank_and_each_of_its_cores_a_worke
   EXPECT_EQ(place(sub_nodes(), ranks(0)).size(), 8U);
 }
 
+TEST(RankPlaces, a_place_tells_which_of_its_workers_share_a_cache) {
+  const Topology topology = topology_of(machine_of_caches({3, 3}), "0-5", "0");
+  EXPECT_EQ(place(topology, ranks(1))[0].caches, (std::vector<int>{0, 0, 0, 3, 3, 3}));
+  const auto two = place(topology, ranks(2));
+  EXPECT_EQ(two[0].caches, (std::vector<int>{0, 0, 0}));
+  EXPECT_EQ(two[1].caches, (std::vector<int>{3, 3, 3}));
+  RankRequest request = ranks(1);
+  request.worker_count = 4;
+  EXPECT_EQ(place(topology, request)[0].caches, (std::vector<int>{0, 0, 0, 3}));
+  request.worker_count = 7;  // not pinned
+  EXPECT_TRUE(place(topology, request)[0].caches.empty());
+  EXPECT_TRUE(place(two_sockets(), ranks(1))[0].caches.empty());  // no file tells
+}
+
 TEST(RankPlaces, of_named_nodes_only_their_processors_and_memory_are_taken) {
   RankRequest request = ranks(0);
   request.nodes = {1};

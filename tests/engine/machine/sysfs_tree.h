@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/machine/system_files.h"
@@ -29,6 +30,7 @@ struct CpuFiles {
   int package = 0;
   int core = 0;
   std::string siblings = {};  // empty: no such file
+  std::string cache = {};     // the processors that share its cache of level 3; empty: none
 };
 
 struct MachineFiles {
@@ -80,6 +82,21 @@ class SysfsTree {
     write(folder + "physical_package_id", std::to_string(cpu.package));
     write(folder + "core_id", std::to_string(cpu.core));
     if (!cpu.siblings.empty()) write(folder + "core_cpus_list", cpu.siblings);
+    if (!cpu.cache.empty()) write_caches(id, cpu.cache);
+  }
+
+  // The caches of levels 1 (data and instructions), 2 and 3.
+  void write_caches(int id, const std::string& sharing_last) const {
+    const std::string own = std::to_string(id);
+    const std::pair<const char*, std::string> caches[] = {
+        {"1", own}, {"1", own}, {"2", own}, {"3", sharing_last}};
+    int index = 0;
+    for (const auto& [level, sharing] : caches) {
+      const std::string folder =
+          "sys/devices/system/cpu/cpu" + own + "/cache/index" + std::to_string(index++) + "/";
+      write(folder + "level", level);
+      write(folder + "shared_cpu_list", sharing);
+    }
   }
 
   void write_node(const NodeFiles& node) const {
@@ -124,6 +141,22 @@ inline std::map<int, CpuFiles> threaded_cpus(int cores, int cores_per_package) {
                 .siblings = std::to_string(core) + "," + std::to_string(core + cores)};
   }
   return cpus;
+}
+
+// One node whose processors share caches of level 3 in this manner: of these sizes, in order.
+inline MachineFiles machine_of_caches(const std::vector<int>& sizes) {
+  MachineFiles machine;
+  int first = 0;
+  for (const int size : sizes) {
+    const std::string sharing = std::to_string(first) + "-" + std::to_string(first + size - 1);
+    for (int id = first; id < first + size; ++id) {
+      machine.cpus[id] = {.package = 0, .core = id, .cache = sharing};
+    }
+    first += size;
+  }
+  machine.online_cpus = "0-" + std::to_string(first - 1);
+  machine.nodes = {{.id = 0, .cpus = machine.online_cpus, .distances = "10"}};
+  return machine;
 }
 
 inline MachineFiles one_node_machine() {

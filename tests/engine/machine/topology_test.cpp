@@ -61,6 +61,30 @@ TEST_F(TopologyTest, a_processor_without_a_description_is_a_core_of_its_own) {
   EXPECT_EQ(one_cpu_per_core(read_topology(tree_.sysfs(), {0, 1})), (std::vector<int>{0, 1}));
 }
 
+TEST_F(TopologyTest, processors_that_share_a_cache_of_level_3_have_its_number) {
+  tree_.write(machine_of_caches({3, 2, 1}));
+  const std::vector<int> all = {0, 1, 2, 3, 4, 5};
+  const Topology topology = read_topology(tree_.sysfs(), all);
+  EXPECT_EQ(caches_of(topology, all), (std::vector<int>{0, 0, 0, 3, 3, 5}));
+  EXPECT_EQ(caches_of(topology, std::vector<int>{4, 1}), (std::vector<int>{3, 0}));
+  // The lowest that shares it need not be one that this process may use.
+  EXPECT_EQ(caches_of(read_topology(tree_.sysfs(), {2, 4}), std::vector<int>{2, 4}),
+            (std::vector<int>{0, 3}));
+}
+
+TEST_F(TopologyTest, caches_that_the_machine_does_not_tell_are_unknown) {
+  tree_.write(machine_of_caches({2, 2}));
+  tree_.write("sys/devices/system/cpu/cpu1/cache/index3/shared_cpu_list", "nonsense");
+  tree_.write("sys/devices/system/cpu/cpu2/cache/index3/shared_cpu_list", "0-1");  // not itself
+  tree_.write("sys/devices/system/cpu/cpu3/cache/index3/level", "4");
+  const std::vector<int> all = {0, 1, 2, 3, 4};
+  const Topology topology = read_topology(tree_.sysfs(), all);
+  EXPECT_EQ(caches_of(topology, std::vector<int>{0}), std::vector<int>{0});
+  for (const int id : {1, 2, 3, 4, -1}) {  // 4 has no files; -1 is no processor
+    EXPECT_TRUE(caches_of(topology, std::vector<int>{0, id}).empty()) << id;
+  }
+}
+
 TEST_F(TopologyTest, this_machine_has_a_processor_and_a_node_with_memory_for_each) {
   const Topology topology = read_topology();
   EXPECT_FALSE(one_cpu_per_core(topology).empty());

@@ -103,13 +103,13 @@ class PassRunnerTest : public ::testing::Test {
     return {.kv_format = KvFormat::kF16, .batch_tokens = kBatch, .gpus = &platform_};
   }
 
-  std::vector<Measurement> measure(LoadedModel& loaded, Cost of_each) {
+  std::vector<Measurement> measure(LoadedModel& loaded, Cost of_each,
+                                   const MeasurementCase& measurement = {.prompt_tokens = kPrompt,
+                                                                         .repeats = 2}) {
     cost = of_each;
     Executor executor(loaded.ranks(), *supported_kernel_tables().front());
     const ModelWork work(loaded.model().graph, KvFormat::kF16);
-    return run_measurement(executor, loaded.plan(), work, {.prompt_tokens = kPrompt, .repeats = 2},
-                           &now_seconds)
-        .value();
+    return run_measurement(executor, loaded.plan(), work, measurement, &now_seconds).value();
   }
 
   const RandomModel model_{Format::kQ8_0, Format::kQ8_0, /*seed=*/71};
@@ -132,6 +132,18 @@ TEST_F(PassRunnerTest, on_gpus_no_pass_comes_near_its_deadline) {
   EXPECT_EQ(passes.shortened, passes.tokens.size() - 1);
   const Passes slowest = passes_that_cost({.pass = 1'000, .token = 10});
   EXPECT_THAT(slowest.tokens, ElementsAre(32, 32, 32, 32, 22));
+}
+
+TEST_F(PassRunnerTest, a_depth_of_zeros_takes_no_time) {
+  constexpr uint32_t kDepth = 100;
+  const auto milliseconds = [&](bool zero_depth) {
+    LoadedModel loaded(model_.path(), on_gpu());
+    const int64_t start = now_ms;
+    measure(loaded, {.pass = 0, .token = 1},
+            {.depth_tokens = kDepth, .generated_tokens = 2, .zero_depth = zero_depth});
+    return now_ms - start;
+  };
+  EXPECT_EQ(milliseconds(false) - milliseconds(true), int64_t{kDepth});
 }
 
 TEST_F(PassRunnerTest, on_processors_all_passes_are_full) {
