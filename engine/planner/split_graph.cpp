@@ -267,8 +267,10 @@ void Splitter::split_product(const GraphNode& node) {
       return split_by_rows(node, std::move(ranges), false);
     }
     case Role::kActivation: {
-      const ValueId activation = roles_.consumer(node.output)->output;
-      size_t block = units_.input_block(activation);
+      const GraphNode& reader = *roles_.consumer(node.output);
+      const ValueId activation = reader.output;
+      // A convolution has a bias of its own.
+      size_t block = std::lcm(units_.input_block(activation), units_.bias_block(reader));
       // The other product of the gate, if that is cut already.
       for (const ValueId product : graph_.producer(activation).inputs) {
         const ValueSplit& cut_already = split_.values[product];

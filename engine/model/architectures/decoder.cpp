@@ -238,10 +238,8 @@ ValueId DecoderBuilder::add_attention(const std::string& block, size_t layer, Va
 // convolution's input, of what gates its output, and of the input.
 ValueId DecoderBuilder::add_convolution(const std::string& block, ValueId h) {
   const size_t columns = graph_.columns(h);
-  const std::string fused = "shortconv.in_proj";
-  const std::array<ProductName, 3> names = {
-      {{fused + "[0]", columns}, {fused + "[1]", columns}, {fused + "[2]", columns}}};
-  const std::vector<Product> inputs = tensors_.products(block, names, fused, columns);
+  const std::array<ProductName, 3> names = {{{"", columns}, {"", columns}, {"", columns}}};
+  const std::vector<Product> inputs = tensors_.products(block, names, "shortconv.in_proj", columns);
   const WeightId factors = tensors_.vector_of_heads(block + "shortconv.conv.weight", columns,
                                                     shape_.convolved, Presence::kRequired);
   const WeightId bias =

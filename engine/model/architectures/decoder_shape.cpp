@@ -260,7 +260,7 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
     shape.indexed_keys = keys.count("attention.indexer.top_k", {}, kMostContext);
   }
   if (traits.has_convolutions) {
-    shape.convolved = keys.count("shortconv.l_cache", {}, kMostTaps);
+    shape.convolved = keys.count("shortconv.l_cache", {}, kMostTaps, kLeastTaps);
   }
   if (traits.has_layer_embeddings) {
     shape.layer_columns = keys.count_or_none("embedding_length_per_layer_input", kMostColumns);
@@ -271,10 +271,6 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   if (shape.sizes.layers == 0) {
     return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
                          architecture, blocks, predicting);
-  }
-  if (traits.has_convolutions && shape.convolved < kLeastTaps) {
-    return invalid_input("{}.shortconv.l_cache is {}; it must be from {} to {}", architecture,
-                         shape.convolved, kLeastTaps, kMostTaps);
   }
   if (auto finite = check_finite(architecture, shape); !finite) {
     return std::unexpected(finite.error());

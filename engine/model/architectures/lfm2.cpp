@@ -26,7 +26,10 @@ Result<Model> build(const ModelSource& source, const std::string& name,
   if (!causal) return std::unexpected(causal.error());
   if (causal->value_or(true)) return build_decoder(source, traits);
   return invalid_input(
-      "{} is false, but convolutions over the tokens behind one are not known here", key);
+      "{} is false, but convolutions over the tokens behind one are not known here: take a file of "
+      "a model "
+      "that generates, or another program for this one",
+      key);
 }
 
 }  // namespace

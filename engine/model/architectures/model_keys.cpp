@@ -13,14 +13,16 @@ std::optional<T> ModelKeys::value_of(Result<std::optional<T>> value) {
   return std::nullopt;
 }
 
-size_t ModelKeys::count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most) {
+size_t ModelKeys::count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most,
+                        uint64_t least) {
   const std::string name = name_of(key);
   const auto value = file_.integer(name);
   if (!value) return fail(value.error());
   const std::optional<uint64_t> found = value->has_value() ? *value : fallback;
   if (!found) return fail(invalid_input("{} is missing", name).error());
-  if (*found == 0 || *found > most) {
-    return fail(invalid_input("{} is {}; it must be from 1 to {}", name, *found, most).error());
+  if (*found < least || *found > most) {
+    return fail(
+        invalid_input("{} is {}; it must be from {} to {}", name, *found, least, most).error());
   }
   return *found;
 }

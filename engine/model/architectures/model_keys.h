@@ -26,8 +26,9 @@ class ModelKeys {
       : file_(file), prefix_(architecture + ".") {}
 
   bool has(std::string_view key) const { return file_.metadata().contains(name_of(key)); }
-  // From 1 to `most`; `fallback` where the key is missing.
-  size_t count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most);
+  // From `least` to `most`; `fallback` where the key is missing.
+  size_t count(std::string_view key, std::optional<uint64_t> fallback, uint64_t most,
+               uint64_t least = 1);
   // 0 where it is missing.
   size_t count_or_none(std::string_view key, uint64_t most);
   // By layer, each from `least` (0 or 1) to `most`: an array, or one number for all.

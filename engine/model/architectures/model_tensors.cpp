@@ -97,6 +97,7 @@ Product ModelTensors::product(const std::string& block, const ProductName& name,
 // A tensor named as one of the parts (ffn_up) is fused if it is larger than that.
 bool ModelTensors::is_fused(const std::string& block, std::span<const ProductName> names,
                             const std::string& fused) const {
+  if (names.front().name.empty()) return true;
   const GgufTensor* all = file_.find_tensor(block + fused + ".weight");
   if (all == nullptr || has(block + names.front().name + ".weight")) return false;
   return std::ranges::none_of(names, [&](const ProductName& each) {

@@ -59,7 +59,8 @@ class ModelTensors {
   Product product(const std::string& block, const ProductName& name, size_t columns,
                   Presence bias = Presence::kOptional);
   // The matrices that multiply one input, each in a tensor of its own or, in this order, as rows of
-  // the tensor <block><fused>.weight. Biases lie likewise. The first `used` of them alone are read.
+  // the tensor <block><fused>.weight; there alone, if they have no names. Biases lie likewise. The
+  // first `used` of them alone are read.
   std::vector<Product> products(const std::string& block, std::span<const ProductName> names,
                                 const std::string& fused, size_t columns,
                                 Presence biases = Presence::kOptional, size_t used = kNone);

@@ -41,7 +41,7 @@ struct Shape {
   }
 };
 
-// Layers whose products all have biases.
+// Layers whose products all have biases but for those that a convolution reads.
 class Builder {
  public:
   explicit Builder(const Shape& shape) : shape_(shape) {}
@@ -50,6 +50,7 @@ class Builder {
     ValueId x = graph_.embed(matrix(shape_.vocabulary, kGridColumns));
     for (size_t layer = 0; layer < shape_.layers; ++layer) {
       x = graph_.add(x, attention(norm(x), layer));
+      if (!shape_.is_mixture) x = graph_.add(x, convolution(norm(x)));
       x = graph_.add(x, feed_forward(norm(x)));
     }
     const ValueId last = norm(graph_.select_rows(x));
@@ -76,6 +77,18 @@ class Builder {
     const ValueId attended = graph_.attention(layer, queries, keys, values, shape_.heads,
                                               shape_.kv_heads, {.scale = 1.0F});
     return product(attended, kGridColumns);
+  }
+  // Of products that have no biases, so that its own alone tells where it may be cut.
+  ValueId convolution(ValueId x) {
+    constexpr size_t kTaps = 3;
+    const size_t columns = shape_.feed_forward;
+    const auto part = [&] { return graph_.matmul(x, matrix(columns, graph_.columns(x))); };
+    const ValueId input = part();
+    const ValueId before = part();
+    const ValueId behind = part();
+    const WeightId factors = graph_.add_vector("factors", Format::kF32, kTaps * columns);
+    return product(graph_.convolve_gated(input, before, behind, factors, bias(columns)),
+                   kGridColumns);
   }
   ValueId feed_forward(ValueId x) {
     if (!shape_.is_mixture) {
