@@ -137,10 +137,10 @@ Result<AdjugateExperts> read_adjugate_experts(ModelKeys& keys, const std::string
                          architecture, adjugate.group, experts);
   }
   if (!scale) return invalid_input("{}.expert_group_scale is missing", architecture);
-  if (!std::isfinite(*scale)) {
+  adjugate.scale = static_cast<float>(*scale);
+  if (!std::isfinite(adjugate.scale)) {
     return invalid_input("{}.expert_group_scale is {}; it must be a number", architecture, *scale);
   }
-  adjugate.scale = static_cast<float>(*scale);
   return adjugate;
 }
 

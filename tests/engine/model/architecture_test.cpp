@@ -151,7 +151,7 @@ TEST_F(ArchitectureTest, a_mixture_is_routed_and_weighed_as_its_keys_say) {
 }
 
 TEST_F(ArchitectureTest, adjugate_experts_are_of_groups_of_one_size) {
-  const auto file = [](uint32_t group, float scale, uint32_t wide) {
+  const auto file = [](uint32_t group, auto scale, uint32_t wide) {
     GgufWriter mixture = tiny_mixture("grovemoe");
     mixture.add("grovemoe.experts_per_group", group).add("grovemoe.expert_group_scale", scale);
     if (wide > 0) mixture.add("grovemoe.expert_chunk_feed_forward_length", wide);
@@ -172,6 +172,8 @@ TEST_F(ArchitectureTest, adjugate_experts_are_of_groups_of_one_size) {
             "grovemoe.experts_per_group is 6; it must be from 1 to 5");
   EXPECT_EQ(error_of(file(5, INFINITY, 24)),
             "grovemoe.expert_group_scale is inf; it must be a number");
+  EXPECT_EQ(error_of(file(5, 1e300, 24)),
+            "grovemoe.expert_group_scale is 1e+300; it must be a number");
   EXPECT_EQ(error_of(file(5, 0.05F, 0)), "grovemoe.attention.key_length is missing");
   EXPECT_EQ(error_of(tiny_mixture("grovemoe")
                          .add("grovemoe.experts_per_group", uint32_t{5})
