@@ -1,85 +1,15 @@
 #include "server/api/common/parameter_types.h"
 
 #include <algorithm>
-#include <array>
 #include <map>
 #include <set>
-#include <span>
 #include <utility>
 
+#include "server/api/common/schema_types.h"
 #include "server/api/common/text_marks.h"
 
 namespace lockstep {
 namespace {
-
-constexpr std::array<std::pair<std::string_view, unsigned>, 7> kTypes = {{{"string", 1U << 0U},
-                                                                          {"integer", 1U << 1U},
-                                                                          {"number", 3U << 1U},
-                                                                          {"boolean", 1U << 3U},
-                                                                          {"null", 1U << 4U},
-                                                                          {"object", 1U << 5U},
-                                                                          {"array", 1U << 6U}}};
-constexpr unsigned kAny = ~0U;
-
-unsigned type_bits(std::string_view name) {
-  for (const auto& [known, bits] : kTypes) {
-    if (known == name) return bits;
-  }
-  return kAny;
-}
-
-unsigned type_of_value(const Json& value) {
-  if (value.is_string()) return type_bits("string");
-  if (value.is_boolean()) return type_bits("boolean");
-  if (value.is_null()) return type_bits("null");
-  if (value.is_object()) return type_bits("object");
-  if (value.is_array()) return type_bits("array");
-  return value.is_number_integer() ? type_bits("integer") : type_bits("number");
-}
-
-// The schemas of a keyword that lists some; none where it is not there.
-std::span<const Json> listed(const Json& schema, std::string_view name) {
-  const auto found = schema.find(name);
-  if (found == schema.end() || !found->is_array()) return {};
-  return found->get_ref<const Json::array_t&>();
-}
-
-// All types where the schema does not say: by a reference, or not at all; but for what "allOf"
-// says. Recursion is bounded by the depth of the JSON text.
-unsigned own_types(const Json& schema);
-
-unsigned types_of(const Json& schema) {
-  unsigned bits = own_types(schema);
-  if (!schema.is_object()) return bits;
-  for (const Json& part : listed(schema, "allOf")) bits &= types_of(part);
-  return bits;
-}
-
-unsigned own_types(const Json& schema) {
-  if (!schema.is_object()) return kAny;
-  if (const auto type = schema.find("type"); type != schema.end()) {
-    if (type->is_string()) return type_bits(type->get_ref<const std::string&>());
-    unsigned bits = 0;
-    for (const Json& one : *type) {
-      bits |= one.is_string() ? type_bits(one.get_ref<const std::string&>()) : kAny;
-    }
-    return bits == 0 ? kAny : bits;
-  }
-  if (const auto values = schema.find("enum"); values != schema.end()) {
-    unsigned bits = 0;
-    for (const Json& value : *values) bits |= type_of_value(value);
-    return bits;
-  }
-  if (const auto value = schema.find("const"); value != schema.end()) return type_of_value(*value);
-  for (const char* const name : {"anyOf", "oneOf"}) {
-    const auto ways = listed(schema, name);
-    if (ways.empty()) continue;
-    unsigned bits = 0;
-    for (const Json& way : ways) bits |= types_of(way);
-    return bits;
-  }
-  return kAny;
-}
 
 // Whether a text can stand before the mark that ends it, as it is.
 bool is_writable(const Json& value, const PairSyntax& pairs) {
@@ -90,9 +20,9 @@ bool is_writable(const Json& value, const PairSyntax& pairs) {
 }
 
 // Whether all texts that the schema admits, and only such, are any texts that can be written as
-// they are: constraints of another kind are those of JSON strings.
-bool is_raw(const Json& schema, const PairSyntax& pairs) {
-  if (types_of(schema) != type_bits("string")) return false;
+// they are: constraints of another kind are those of JSON strings. `types`: all of the schema's.
+bool is_raw(const Json& schema, unsigned types, const PairSyntax& pairs) {
+  if (types != type_bits("string")) return false;
   bool raw = true;
   for (const auto& [name, value] : schema.items()) {
     if (name == "enum") {
@@ -109,37 +39,12 @@ bool is_raw(const Json& schema, const PairSyntax& pairs) {
   return raw;
 }
 
-// The schema that a schema refers to, if it does nothing else: by "$ref", or as the only one of
-// "allOf", where those stand that may have notes beside a reference. Null otherwise.
-const Json* find_referred(const Json& root, const Json& schema) {
-  if (!schema.is_object()) return nullptr;
-  const auto reference = schema.find("$ref");
-  const auto all = listed(schema, "allOf");
-  const bool is_lone = reference == schema.end() && all.size() == 1;
-  constexpr std::string_view kNotes[] = {"title", "description", "default", "examples",
-                                         "deprecated"};
-  for (const auto& [name, value] : schema.items()) {
-    if (name == (is_lone ? "allOf" : "$ref")) continue;
-    if (std::ranges::find(kNotes, name) == std::end(kNotes)) return nullptr;
-  }
-  if (is_lone) return &all.front();
-  if (reference == schema.end() || !reference->is_string()) return nullptr;
-  const auto& text = reference->get_ref<const std::string&>();
-  if (!text.starts_with("#/")) return nullptr;
-  try {
-    const Json::json_pointer pointer(text.substr(1));
-    return root.contains(pointer) ? &root.at(pointer) : nullptr;
-  } catch (const Json::exception&) {
-    return nullptr;
-  }
-}
-
 // The kinds of the values that a schema's pairs lead to. Where pairs hold pairs, the constraint of
 // a turn inlines the same references: those that do not lead back to themselves.
 class KindsReader {
  public:
   KindsReader(const Json& root, const PairSyntax& pairs, ParameterKinds& kinds)
-      : root_(root), pairs_(pairs), kinds_(kinds) {}
+      : types_(root), pairs_(pairs), kinds_(kinds) {}
 
   // `path`: of the value that the schema is of, with key_end behind it; empty: of all arguments.
   // Recursion is bounded by the depth of the JSON text and the number of its references.
@@ -189,7 +94,8 @@ class KindsReader {
   // Adds the kind of the value of `name` at `path`.
   void add(const std::string& path, std::string_view name, const Json& schema) {
     if (!is_nested()) {
-      kinds_.emplace(name, ParameterKind{is_raw(schema, pairs_), types_of(schema)});
+      const unsigned types = types_.of(schema);
+      kinds_.emplace(name, ParameterKind{is_raw(schema, types, pairs_), types});
       return;
     }
     path_bytes_ += path.size() + name.size();
@@ -211,40 +117,16 @@ class KindsReader {
   const ParameterKind& kind_of(const Json& schema) {
     const auto known = known_kinds_.find(&schema);
     if (known != known_kinds_.end()) return known->second;
-    const ParameterKind kind{is_raw(schema, pairs_), types_with_references(schema)};
+    const ParameterKind kind{is_raw(schema, types_.of(schema), pairs_),
+                             types_.with_references(schema)};
     return known_kinds_.emplace(&schema, kind).first->second;
-  }
-
-  // find_referred(), once for each schema.
-  const Json* referred_by(const Json& schema) {
-    const auto known = referred_.find(&schema);
-    if (known != referred_.end()) return known->second;
-    return referred_.emplace(&schema, find_referred(root_, schema)).first->second;
-  }
-
-  unsigned types_with_references(const Json& schema) {
-    const auto types = [&](const Json& one) {
-      const Json* const referred = referred_by(one);
-      return types_of(referred != nullptr ? *referred : one);
-    };
-    unsigned bits = types_of(schema);
-    if (!schema.is_object()) return bits;
-    for (const Json& part : listed(schema, "allOf")) bits &= types(part);
-    for (const char* const name : {"anyOf", "oneOf"}) {
-      const auto ways = listed(schema, name);
-      if (ways.empty()) continue;
-      unsigned some = 0;
-      for (const Json& way : ways) some |= types(way);
-      bits &= some;
-    }
-    return bits;
   }
 
   // Calls `take` with the schema, or with the one that it refers to.
   template <typename Take>
   void follow(const Json& schema, const Take& take) {
     if (++steps_ > kStepsMax) return overflow();
-    const Json* const referred = referred_by(schema);
+    const Json* const referred = types_.referred_by(schema);
     const bool is_deep = open_.size() >= kReferencesMax;
     if (referred == nullptr || is_deep || !open_.insert(referred).second) return take(schema);
     follow(*referred, take);
@@ -254,12 +136,11 @@ class KindsReader {
   static constexpr size_t kStepsMax = 4096;
   static constexpr size_t kPathBytesMax = 65536;  // of all paths
   static constexpr size_t kReferencesMax = 32;    // within one another
-  const Json& root_;
+  SchemaTypes types_;
   const PairSyntax& pairs_;
   ParameterKinds& kinds_;
   std::set<const Json*> open_;  // schemas that are being read through a reference
   std::map<const Json*, ParameterKind> known_kinds_;
-  std::map<const Json*, const Json*> referred_;
   size_t steps_ = 0;
   size_t path_bytes_ = 0;
   size_t joined_ = 0;  // schemas around that must hold with others

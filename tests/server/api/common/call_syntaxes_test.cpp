@@ -6,6 +6,7 @@
 
 #include "engine/base/json.h"
 #include "server/api/common/reasoning_count.h"
+#include "server/api/common/schema_types.h"
 #include "server/api/common/turn_parser.h"
 #include "server/api/common/turn_syntax.h"
 #include "tests/server/api/common/call_cases.h"
@@ -414,6 +415,19 @@ TEST(CallSyntaxes, nothing_is_known_of_a_schema_that_references_make_too_much_of
   EXPECT_TRUE(find_parameter_kinds(branching, pairs).empty());
   EXPECT_TRUE(find_parameter_kinds(long_names, pairs).empty());
   EXPECT_FALSE(find_parameter_kinds(schema_of_all(), pairs).empty());
+}
+
+// 1,000 references lead to one schema of 1,000 ways, whose types are read once.
+TEST(CallSyntaxes, a_schema_is_read_once_however_many_references_lead_to_it) {
+  Json root = {{"properties", {{"a", {{"allOf", Json::array()}}}}},
+               {"$defs", {{"b", {{"anyOf", Json::array()}}}}}};
+  for (int at = 0; at < 1000; ++at) {
+    root["properties"]["a"]["allOf"].push_back({{"$ref", "#/$defs/b"}});
+    root["$defs"]["b"]["anyOf"].push_back({{"type", at % 2 == 0 ? "array" : "null"}});
+  }
+  SchemaTypes types(root);
+  EXPECT_EQ(types.with_references(root["properties"]["a"]), type_bits("array") | type_bits("null"));
+  EXPECT_LT(types.visits(), 5000U);
 }
 
 // An object that is all of the text of "a", as MiniMax M3 writes it.
