@@ -1,9 +1,8 @@
-#include "server/api/common/marked_call_reader.h"
-
 #include <algorithm>
 #include <utility>
 
 #include "engine/base/json.h"
+#include "server/api/common/marked_call_reader.h"
 #include "server/api/common/text_marks.h"
 
 namespace lockstep {
@@ -283,6 +282,7 @@ void MarkedCallReader::begin_value(bool is_json) {
   value_begin_ = 0;
   at_value_start_ = true;
   quote_ = Quote::kNone;
+  quote_end_.reset();
   place_ = pairs.value_open.empty() ? Place::kValue : Place::kValueOpen;
 }
 
@@ -358,10 +358,15 @@ bool MarkedCallReader::take_quote(char letter) {
     return letter == mark.back() && window_.ends_with(mark);
   };
   if (quote_ == Quote::kAll) {
+    // In raw_, since what was left out of window_ may make a mark of what was around it.
+    if (letter == pairs.quote_close.back() && raw_.ends_with(pairs.quote_close)) {
+      quote_end_ = {.bytes = window_.size() - pairs.quote_close.size(), .next = window_.size()};
+    }
     const size_t both = pairs.quote_close.size() + pairs.quote_open.size();
     if (ends_with(pairs.quote_open) && window_.size() >= both &&
         std::string_view(window_).substr(window_.size() - both).starts_with(pairs.quote_close)) {
       window_.resize(window_.size() - both);
+      quote_end_.reset();
     } else if (ends_with(pairs.value_end)) {
       if (const auto end = find_quoted_end()) end_value(*end);
     }
@@ -379,18 +384,17 @@ bool MarkedCallReader::take_quote(char letter) {
 
 // The end of the text in the quote around all of a value, if window_ ends with the marks behind it:
 // the value's end may have begun only.
-std::optional<size_t> MarkedCallReader::find_quoted_end() const {
-  const PairSyntax& pairs = syntax_->pairs;
-  std::string_view text = window_;
-  const bool ends = text.ends_with(pairs.value_end);
-  text.remove_suffix(ends ? pairs.value_end.size() : begun_bytes(text, pairs.value_end));
-  while (!text.empty() && is_turn_space(text.back())) text.remove_suffix(1);
-  if (!text.ends_with(pairs.quote_close)) return std::nullopt;
-  return text.size() - pairs.quote_close.size();
+std::optional<size_t> MarkedCallReader::find_quoted_end() {
+  if (!quote_end_) return std::nullopt;
+  const std::string_view end = syntax_->pairs.value_end;
+  const std::string_view text = window_;
+  const size_t end_bytes = text.ends_with(end) ? end.size() : begun_bytes(text, end);
+  if (behind_space(quote_end_->next) == text.size() - end_bytes) return quote_end_->bytes;
+  return std::nullopt;
 }
 
 // The bytes at the end of window_ that may be none of the text.
-size_t MarkedCallReader::held_bytes() const {
+size_t MarkedCallReader::held_bytes() {
   const PairSyntax& pairs = syntax_->pairs;
   const std::string_view text = window_;
   switch (quote_) {
@@ -482,6 +486,11 @@ void MarkedCallReader::tell_raw(bool ends) {
   append_json_string(text.substr(first, last - first), told());
   at_value_start_ = false;
   window_.erase(0, last);
+  if (quote_end_ && last > quote_end_->bytes) {
+    quote_end_.reset();
+  } else if (quote_end_) {
+    quote_end_ = {.bytes = quote_end_->bytes - last, .next = quote_end_->next - last};
+  }
 }
 
 void MarkedCallReader::finish() {

@@ -53,6 +53,12 @@ class MarkedCallReader final : public CallReader {
   // before the value's end, or before another quote. Part of a text: the first end is the end.
   enum class Quote { kNone, kAll, kPart };
 
+  // A place that may be the end of the quote around all of a value.
+  struct QuoteEnd {
+    size_t bytes = 0;  // of window_ before it
+    size_t next = 0;   // in window_: behind it, and white space
+  };
+
   // All arguments, or a value that is made of pairs.
   struct Container {
     bool is_list = false;
@@ -76,8 +82,8 @@ class MarkedCallReader final : public CallReader {
   void take_value(char letter);
   bool take_value_begin(char letter);  // whether more must come before it is a value's text
   bool take_quote(char letter);        // whether it is none of the value's text or end by itself
-  std::optional<size_t> find_quoted_end() const;
-  size_t held_bytes() const;
+  std::optional<size_t> find_quoted_end();
+  size_t held_bytes();
   void tell_all();
   void take_json_value(char letter, bool at_mark);
   size_t behind_space(size_t& place) const;
@@ -126,8 +132,9 @@ class MarkedCallReader final : public CallReader {
   size_t value_begin_ = 0;       // in window_, while before_value_: behind white space
   bool at_value_start_ = false;  // none of its text has been told
   Quote quote_ = Quote::kNone;   // that is open
-  std::string json_;             // of literal_
-  size_t json_end_ = 0;          // in window_, once literal_ is whole
+  std::optional<QuoteEnd> quote_end_;
+  std::string json_;     // of literal_
+  size_t json_end_ = 0;  // in window_, once literal_ is whole
 };
 
 }  // namespace lockstep

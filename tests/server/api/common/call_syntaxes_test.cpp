@@ -378,6 +378,21 @@ TEST(CallSyntaxes, texts_are_told_before_they_are_complete) {
   EXPECT_EQ(rest[0].text, "\\ne");
 }
 
+// Looking at all of the white space at each piece would be 10^11 steps.
+TEST(CallSyntaxes, white_space_behind_a_section_is_looked_at_once) {
+  TurnParser parser(rules_of(syntax("minicpm-5")));
+  std::string arguments;
+  const auto push = [&](std::string_view text) {
+    for (const TurnEvent& event : parser.push(text)) {
+      if (event.kind == Kind::kArguments) arguments += event.text;
+    }
+  };
+  push("<function name=\"all\"><param name=\"text\"><![CDATA[a]]>");
+  for (size_t count = CallReader::kBytesMax - 200; count > 0; --count) push(" ");
+  push("</param></function>");
+  EXPECT_EQ(arguments, "{\"text\": \"a\"}");
+}
+
 TEST(CallSyntaxes, an_answer_that_began_in_the_prompt_goes_on) {
   TurnRules rules = rules_of(syntax("harmony"));
   rules.starts_in_answer = true;

@@ -93,6 +93,16 @@ std::vector<CallCase> quoted_cases() {
        {"all({\"text\": \"  a <b></param> c</para ]]m>\"})"}},
       {"minicpm-5", "<function name=\"all\"><param name=\"text\">a <![CDATA[<b></param></function>",
        "<function name=\"all\"><param name=\"text\">a <![CDATA[<b></param></function>"},
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[a]]> \n <b]]></p ]]>\n </param>"
+       "</function>",
+       "",
+       {"all({\"text\": \"a]]> \\n <b]]></p \"})"}},
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[a]]]]><![CDATA[></param>b]]></param>"
+       "</function>",
+       "",
+       {"all({\"text\": \"a]]></param>b\"})"}},
       {"minicpm-5", "<function name=\"other\"></function>", "<function name=\"other\"></function>"},
       {"minicpm-5", "<function name=\"now\"><param name=\"a\"><![CDATA[x</param></function>",
        "<function name=\"now\"><param name=\"a\"><![CDATA[x</param></function>"},
