@@ -1,8 +1,9 @@
+#include "server/api/common/marked_call_reader.h"
+
 #include <algorithm>
 #include <utility>
 
 #include "engine/base/json.h"
-#include "server/api/common/marked_call_reader.h"
 #include "server/api/common/text_marks.h"
 
 namespace lockstep {
@@ -43,6 +44,8 @@ std::string MarkedCallReader::take_rest() {
 }
 
 bool MarkedCallReader::end_text() {
+  const bool is_too_long = raw_.size() > kBytesMax;
+  if (quote_hides_ && (state_ == State::kOpen || is_too_long)) give_up_quote();
   if (state_ == State::kOpen && hidden_end_) give_up_literal();
   return !rest_.empty();
 }
@@ -354,6 +357,9 @@ void MarkedCallReader::take_value(char letter) {
 
 bool MarkedCallReader::take_quote(char letter) {
   const PairSyntax& pairs = syntax_->pairs;
+  // In raw_, since what has been told of the text is no more in window_.
+  const bool at_end = letter == pairs.value_end.back() && raw_.ends_with(pairs.value_end);
+  if (quote_ != Quote::kNone && at_end && !quote_hides_) quote_hides_ = raw_.size();
   const auto ends_with = [&](std::string_view mark) {
     return letter == mark.back() && window_.ends_with(mark);
   };
@@ -367,6 +373,7 @@ bool MarkedCallReader::take_quote(char letter) {
         std::string_view(window_).substr(window_.size() - both).starts_with(pairs.quote_close)) {
       window_.resize(window_.size() - both);
       quote_end_.reset();
+      quote_hides_.reset();
     } else if (ends_with(pairs.value_end)) {
       if (const auto end = find_quoted_end()) end_value(*end);
     }
@@ -378,6 +385,7 @@ bool MarkedCallReader::take_quote(char letter) {
   if (!ends_with(mark)) return is_open;
   window_.resize(window_.size() - mark.size());
   tell_all();
+  quote_hides_.reset();
   quote_ = is_open ? Quote::kNone : Quote::kPart;
   return true;
 }
@@ -450,6 +458,13 @@ void MarkedCallReader::give_up_literal() {
   end_value(value_bytes);
 }
 
+void MarkedCallReader::give_up_quote() {
+  state_ = State::kBroken;
+  rest_ = raw_.substr(*quote_hides_);
+  raw_.resize(*quote_hides_);
+  quote_hides_.reset();
+}
+
 void MarkedCallReader::end_value(size_t bytes) {
   window_.resize(bytes);
   place_ = Place::kPairOrEnd;
@@ -471,6 +486,8 @@ void MarkedCallReader::end_value(size_t bytes) {
   left_out_.clear();
   literal_.reset();
   hidden_end_.reset();
+  quote_end_.reset();
+  quote_hides_.reset();
 }
 
 void MarkedCallReader::tell_raw(bool ends) {

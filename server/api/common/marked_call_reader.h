@@ -102,6 +102,7 @@ class MarkedCallReader final : public CallReader {
   std::optional<size_t> find_hidden_end() const;
   void give_up_literal();  // it is none: it ended at the mark that seemed to be within a text
   std::string& told() { return repeats_ ? left_out_ : arguments_; }  // for the value being read
+  void give_up_quote();  // it has no end, so that the call ended within it
   void finish();
 
   const CallSyntax* syntax_;
@@ -133,6 +134,8 @@ class MarkedCallReader final : public CallReader {
   bool at_value_start_ = false;  // none of its text has been told
   Quote quote_ = Quote::kNone;   // that is open
   std::optional<QuoteEnd> quote_end_;
+  // The end of the first value's end within the open quote, in raw_.
+  std::optional<size_t> quote_hides_;
   std::string json_;     // of literal_
   size_t json_end_ = 0;  // in window_, once literal_ is whole
 };

@@ -1,5 +1,3 @@
-#include "server/api/common/turn_parser.h"
-
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -7,6 +5,7 @@
 
 #include "server/api/common/message_head.h"
 #include "server/api/common/text_marks.h"
+#include "server/api/common/turn_parser.h"
 #include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
@@ -82,8 +81,7 @@ std::string TurnParser::take(size_t bytes) {
 }
 
 std::vector<TurnEvent> TurnParser::finish() {
-  while (place_ == Place::kCall && reader().end_text()) {
-    give_back(reader().take_rest());
+  while (place_ == Place::kCall && ends_before_rest()) {
     while (!rest().empty() && step()) {
     }
   }
@@ -397,6 +395,7 @@ bool TurnParser::call() {
   }
   if (reader().state() == CallReader::State::kOpen) return true;  // it took all, or up to its name
   if (reader().state() == CallReader::State::kBroken) {
+    ends_before_rest();
     break_call();
     return true;
   }
@@ -420,6 +419,14 @@ void TurnParser::start_call() {
     if (kinds != rules_.parameters->end()) reader().set_parameters(kinds->second);
   }
   add(TurnEvent::Kind::kCall, *reader().name());
+}
+
+// Whether an open quote of the call is none, so that some of its bytes come again.
+bool TurnParser::ends_before_rest() {
+  if (rereadings_ == kRereadingsMax || !reader().end_text()) return false;
+  ++rereadings_;
+  give_back(reader().take_rest());
+  return true;
 }
 
 // The bytes that were taken last come again.

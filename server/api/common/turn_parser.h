@@ -67,6 +67,10 @@ struct TurnRules {
 
 class TurnParser {
  public:
+  // How often, in all, text is read again that a call with an open quote had taken: each time it
+  // may be nearly as much as a call may take.
+  static constexpr size_t kRereadingsMax = 64;
+
   explicit TurnParser(TurnRules rules);
 
   std::vector<TurnEvent> push(std::string_view text);
@@ -114,6 +118,7 @@ class TurnParser {
   void start_call();
   void break_call();
   void go_on_with_text();
+  bool ends_before_rest();
   bool has_calls_within() const;
   void give_back(std::string_view text);
   // Text whose last white space is held back: before a call it is no part of the answer.
@@ -135,6 +140,7 @@ class TurnParser {
   bool has_reasoned_ = false;   // the reasoning is over
   bool called_ = false;         // kCall was sent for call_
   size_t calls_ = 0;            // sound ones
+  size_t rereadings_ = 0;
   // For messages:
   TurnEvent::Kind message_kind_ = TurnEvent::Kind::kText;
   bool has_text_ = false;  // a message of text has begun

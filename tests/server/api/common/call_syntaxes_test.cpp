@@ -378,6 +378,34 @@ TEST(CallSyntaxes, texts_are_told_before_they_are_complete) {
   EXPECT_EQ(rest[0].text, "\\ne");
 }
 
+// A call that is longer than any may be, and ends in a section that does not.
+TEST(CallSyntaxes, a_section_without_an_end_hides_no_call_behind_a_mebibyte_of_it) {
+  const std::string open = "<function name=\"all\"><param name=\"text\">";
+  for (const char* const before : {"", "a "}) {
+    const std::string broken = open + before + "<![CDATA[b</param></function>";
+    std::string text = broken + "<function name=\"now\"></function>";
+    const std::string behind(CallReader::kBytesMax, 'x');
+    const Turn turn = read_turn(rules_of(syntax("minicpm-5")), text + behind);
+    ASSERT_EQ(turn.calls.size(), 1U);
+    EXPECT_EQ(turn.calls.front().name, "now");
+    EXPECT_EQ(turn.text, broken + behind);
+  }
+}
+
+// Text that is read again may hold such calls again: only so often.
+TEST(CallSyntaxes, a_turn_is_not_read_again_for_each_of_its_sections_without_an_end) {
+  const auto turn_of = [](size_t times) {
+    std::string text;
+    for (size_t index = 0; index < times; ++index) {
+      text += "<function name=\"all\"><param name=\"text\"><![CDATA[b</param></function>";
+    }
+    return read_turn(rules_of(syntax("minicpm-5")), text + "<function name=\"now\"></function>");
+  };
+  EXPECT_EQ(turn_of(TurnParser::kRereadingsMax).calls.size(), 1U);
+  EXPECT_EQ(turn_of(TurnParser::kRereadingsMax + 1).calls.size(), 0U);
+  EXPECT_TRUE(turn_of(TurnParser::kRereadingsMax + 1).text.ends_with("\"now\"></function>"));
+}
+
 // Looking at all of the white space at each piece would be 10^11 steps.
 TEST(CallSyntaxes, white_space_behind_a_section_is_looked_at_once) {
   TurnParser parser(rules_of(syntax("minicpm-5")));

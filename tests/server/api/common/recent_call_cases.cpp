@@ -93,6 +93,30 @@ std::vector<CallCase> quoted_cases() {
        {"all({\"text\": \"  a <b></param> c</para ]]m>\"})"}},
       {"minicpm-5", "<function name=\"all\"><param name=\"text\">a <![CDATA[<b></param></function>",
        "<function name=\"all\"><param name=\"text\">a <![CDATA[<b></param></function>"},
+      // A section that does not end hides no call behind it.
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\">a <![CDATA[b</param></function>\n"
+       "<function name=\"all\"><param name=\"text\">c</param></function>",
+       "<function name=\"all\"><param name=\"text\">a <![CDATA[b</param></function>",
+       {"all({\"text\": \"c\"})"}},
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[b</param></function>\n"
+       "<function name=\"all\"><param name=\"text\">c <![CDATA[d</param></function> So."
+       "<function name=\"now\"></function>",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[b</param></function>\n"
+       "<function name=\"all\"><param name=\"text\">c <![CDATA[d</param></function> So.",
+       {"now({})"}},
+      // Nothing in a section that ended is an end, whatever comes behind it.
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\">a <![CDATA[</param>]]> <![CDATA[b</param>"
+       "<function name=\"now\"></function>",
+       "<function name=\"all\"><param name=\"text\">a <![CDATA[</param>]]> <![CDATA[b</param>",
+       {"now({})"}},
+      {"minicpm-5",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[</param>]]]]><![CDATA[>b</param>"
+       "<function name=\"now\"></function>",
+       "<function name=\"all\"><param name=\"text\"><![CDATA[</param>]]]]><![CDATA[>b</param>",
+       {"now({})"}},
       {"minicpm-5",
        "<function name=\"all\"><param name=\"text\"><![CDATA[a]]> \n <b]]></p ]]>\n </param>"
        "</function>",
