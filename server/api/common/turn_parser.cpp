@@ -1,3 +1,5 @@
+#include "server/api/common/turn_parser.h"
+
 #include <algorithm>
 #include <array>
 #include <iterator>
@@ -5,7 +7,6 @@
 
 #include "server/api/common/message_head.h"
 #include "server/api/common/text_marks.h"
-#include "server/api/common/turn_parser.h"
 #include "server/api/common/turn_syntax.h"
 
 namespace lockstep {
@@ -255,10 +256,12 @@ bool TurnParser::opened() {
   if (rules_.answer != nullptr && !rules_.answer->lead.empty() &&
       group_.ends_with(rules_.answer->lead)) {
     const std::string_view answer = rules_.answer->open;
-    if (may_become(rest().substr(start), answer)) return false;
-    if (rest().substr(start).starts_with(answer)) {
-      done_ += start + answer.size();
-      group_.clear();
+    if (may_become(rest(), answer)) return false;
+    if (rest().starts_with(answer)) {
+      done_ += answer.size();
+      // White space before the mark is that of the text around it, if there is some before.
+      group_.resize(told_text_ ? group_.size() - rules_.answer->lead.size() : 0);
+      held_space_ = std::exchange(group_, {});
       go_on_with_text();
       return true;
     }
@@ -500,6 +503,7 @@ void TurnParser::say(std::string_view text, TurnEvent::Kind kind) {
 
 void TurnParser::add(TurnEvent::Kind kind, std::string text, bool sound) {
   if (text.empty() && kind != TurnEvent::Kind::kCallEnd) return;
+  told_text_ = told_text_ || kind == TurnEvent::Kind::kText || !sound;
   const bool goes_on = !events_.empty() && events_.back().kind == kind &&
                        (kind == TurnEvent::Kind::kText || kind == TurnEvent::Kind::kReasoning ||
                         kind == TurnEvent::Kind::kArguments);

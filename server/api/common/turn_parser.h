@@ -141,6 +141,7 @@ class TurnParser {
   bool called_ = false;         // kCall was sent for call_
   size_t calls_ = 0;            // sound ones
   size_t rereadings_ = 0;
+  bool told_text_ = false;  // of the answer, or a broken call
   // For messages:
   TurnEvent::Kind message_kind_ = TurnEvent::Kind::kText;
   bool has_text_ = false;  // a message of text has begun

@@ -528,6 +528,28 @@ TEST(CallSyntaxes, an_answer_behind_a_call_begins_behind_the_mark_of_answers) {
   }
 }
 
+TEST(CallSyntaxes, the_mark_of_an_answer_is_whole_and_parts_no_texts) {
+  const CallSyntax& row = syntax("functionary-recipients");
+  TurnRules rules = {.calls = &row, .functions = {"now"}};
+  for (const AnswerMarks& marks : answer_marks()) {
+    if (marks.lead == row.open) rules.answer = &marks;
+  }
+  ASSERT_TRUE(rules.answer);
+  // White space within the mark makes it none.
+  const std::string shell = "Try:\n>>> all\n<built-in function all>\n>>>\nall\n!";
+  EXPECT_EQ(read_turn(rules, shell).text, shell);
+  EXPECT_EQ(read_turn(rules, "Yes.\n\n>>>all\nNo.").text, "Yes.\n\nNo.");
+  EXPECT_EQ(read_turn(rules, "now\n{}\n>>>all\nNo.").text, "No.");
+  EXPECT_EQ(read_turn(rules, "Yes.\n>>>now\n{}\n>>>all\nNo.").text, "Yes.\nNo.");
+  for (const std::string& text : {shell, std::string("Yes.\n\n>>>all\nNo.")}) {
+    const auto whole = stream(rules, {text});
+    for (size_t at = 0; at <= text.size(); ++at) {
+      const std::string_view view = text;
+      EXPECT_EQ(stream(rules, {view.substr(0, at), view.substr(at)}), whole) << at;
+    }
+  }
+}
+
 TEST(CallSyntaxes, the_reasoning_of_messages_is_counted_without_their_heads) {
   const TurnRules rules = {.functions = {}, .messages = syntax("harmony").messages};
   ReasoningCount count(rules);
