@@ -268,11 +268,10 @@ void Splitter::split_product(const GraphNode& node) {
     }
     case Role::kActivation: {
       const GraphNode& reader = *roles_.consumer(node.output);
-      const ValueId activation = reader.output;
       // A convolution has a bias of its own.
-      size_t block = std::lcm(units_.input_block(activation), units_.bias_block(reader));
+      size_t block = std::lcm(units_.input_block(reader.output), units_.bias_block(reader));
       // The other product of the gate, if that is cut already.
-      for (const ValueId product : graph_.producer(activation).inputs) {
+      for (const ValueId product : reader.inputs) {
         const ValueSplit& cut_already = split_.values[product];
         if (cut_already.kind == SplitKind::kSliced) {
           return split_by_rows(node, cut_already.columns, false);

@@ -24,7 +24,7 @@ namespace {
 
 // More tokens share what matmul_bf16.inl.h unpacks once for all of them.
 constexpr size_t kFewPairTokens = 4;
-// Of all tokens together. 128 KiB on the stack, in the second cache.
+// Pairs of all tokens together: 128 KiB on the stack, in the second cache.
 constexpr size_t kSplitPairs = 16384;
 
 // The activations' pairs, token after token: with the second column's place zero, and the first's.

@@ -139,7 +139,7 @@ inline void store_pairs(std::byte* p, Bf16Pairs pairs) {
   _mm512_store_si512(p, pairs.v);
 }
 
-// What store_pairs() stores, to be multiplied as it is.
+// The pairs that store_pairs() would store, in a register.
 inline WeightPair weight_pair(const ColumnPair& columns) {
   return {_mm512_cvtne2ps_pbh(columns.lower.v, columns.upper.v)};
 }

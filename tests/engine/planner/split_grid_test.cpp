@@ -78,7 +78,7 @@ class Builder {
                                               shape_.kv_heads, {.scale = 1.0F});
     return product(attended, kGridColumns);
   }
-  // Of products that have no biases, so that its own alone tells where it may be cut.
+  // Its products have no biases, so that its own alone tells where it may be cut.
   ValueId convolution(ValueId x) {
     constexpr size_t kTaps = 3;
     const size_t columns = shape_.feed_forward;

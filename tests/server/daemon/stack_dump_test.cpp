@@ -112,7 +112,7 @@ TEST(StackDump, lines_bear_the_frame_of_the_log) {
                             "[^\"\n]+\"\\}\n"));
 }
 
-// Of a pipe of packets, each read gives what one write wrote.
+// Each read of a pipe of packets gives what one write wrote.
 TEST(StackDump, a_line_is_written_at_once_and_whole) {
   int ends[2];
   ASSERT_EQ(pipe2(ends, O_DIRECT), 0);
