@@ -24,6 +24,7 @@
 #include "engine/engine.h"
 #include "engine/placement/machine.h"
 #include "server/daemon/daemon.h"
+#include "server/daemon/last_resort.h"
 #include "server/daemon/signals.h"
 #include "tests/paths.h"
 #include "tests/refusals.h"
@@ -114,6 +115,7 @@ class RunningDaemon {
     ::kill(::getpid(), SIGTERM);
     thread_.join();
     daemon_.reset();
+    LastResort().never();  // it was to end a process that does not; this one goes on
     log_.reset();
     spdlog::drop_all();
     spdlog::set_default_logger(std::make_shared<spdlog::logger>(""));
