@@ -148,23 +148,28 @@ struct F16Weights {
   }
 };
 
+// A format is unpacked in one of three ways.
+template <typename F, template <typename Tile> typename Quantized, typename OfF16, typename OfBf16>
+struct UnpackingOf {
+  using Type = Quantized<TileOf<F>>;
+};
+template <CodedFormat F, template <typename Tile> typename Quantized, typename OfF16,
+          typename OfBf16>
+struct UnpackingOf<F, Quantized, OfF16, OfBf16> {
+  using Type = Quantized<GeneralTile<true>>;
+};
+template <template <typename Tile> typename Quantized, typename OfF16, typename OfBf16>
+struct UnpackingOf<F16, Quantized, OfF16, OfBf16> {
+  using Type = OfF16;
+};
+template <template <typename Tile> typename Quantized, typename OfF16, typename OfBf16>
+struct UnpackingOf<Bf16, Quantized, OfF16, OfBf16> {
+  using Type = OfBf16;
+};
+
 // A format's weights as f32 values.
 template <typename F>
-struct WeightsOfFormat {
-  using Type = QuantizedWeights<TileOf<F>>;
-};
-template <CodedFormat F>
-struct WeightsOfFormat<F> {
-  using Type = QuantizedWeights<GeneralTile<true>>;
-};
-template <>
-struct WeightsOfFormat<F16> {
-  using Type = F16Weights;
-};
-template <>
-struct WeightsOfFormat<Bf16> {
-  using Type = Bf16Weights;
-};
+using WeightsOfFormat = typename UnpackingOf<F, QuantizedWeights, F16Weights, Bf16Weights>::Type;
 
 }  // namespace
 }  // namespace lockstep

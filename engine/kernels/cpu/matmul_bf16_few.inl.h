@@ -133,8 +133,7 @@ constexpr KernelTable with_pairs(KernelTable row) {
     if constexpr (std::is_same_v<F, F32>) {
       return nullptr;
     } else {
-      return without_denormals<multiply_bf16_pairs<typename WeightsOfFormat<F>::Type,
-                                                   typename OperandsOfFormat<F>::Type>>;
+      return without_denormals<multiply_bf16_pairs<WeightsOfFormat<F>, OperandsOfFormat<F>>>;
     }
   });
   row.matmul_bf16_dots[static_cast<size_t>(Format::kBf16)] = kMatmulBf16Dots;

@@ -29,7 +29,7 @@ constexpr std::array<Kernel, kFormatCount> for_each_weights(KernelOf kernel_of) 
     if constexpr (std::is_same_v<F, F32>) {
       return nullptr;
     } else {
-      return kernel_of.template operator()<typename OperandsOfFormat<F>::Type>();
+      return kernel_of.template operator()<OperandsOfFormat<F>>();
     }
   });
 }

@@ -38,7 +38,7 @@ constexpr MatmulKernel bf16_product() {
   if constexpr (std::is_same_v<F, F32>) {
     return nullptr;
   } else {
-    return kMatmulBf16<typename WeightsOfFormat<F>::Type>;
+    return kMatmulBf16<WeightsOfFormat<F>>;
   }
 }
 

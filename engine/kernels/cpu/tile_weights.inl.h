@@ -198,21 +198,8 @@ struct F16Operands {
 
 // A format's weights as pairs of bf16.
 template <typename F>
-struct OperandsOfFormat {
-  using Type = QuantizedOperands<TileOf<F>>;
-};
-template <CodedFormat F>
-struct OperandsOfFormat<F> {
-  using Type = QuantizedOperands<GeneralTile<true>>;
-};
-template <>
-struct OperandsOfFormat<F16> {
-  using Type = F16Operands;
-};
-template <>
-struct OperandsOfFormat<Bf16> {
-  using Type = Bf16Operands;
-};
+using OperandsOfFormat =
+    typename UnpackingOf<F, QuantizedOperands, F16Operands, Bf16Operands>::Type;
 
 }  // namespace
 }  // namespace lockstep
