@@ -95,7 +95,7 @@ class Measurer {
 Result<std::vector<Measurement>> run_measurement(Executor& executor, const Plan& plan,
                                                  const ModelWork& work,
                                                  const MeasurementCase& measurement,
-                                                 PassClock clock) {
+                                                 const PassClock& clock) {
   const size_t tokens = static_cast<size_t>(measurement.depth_tokens) + measurement.prompt_tokens +
                         measurement.generated_tokens;
   if (auto fits = PassRunner::check_fit(plan, measurement.sequences, tokens); !fits) {

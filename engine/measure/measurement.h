@@ -17,7 +17,7 @@ namespace lockstep {
 Result<std::vector<Measurement>> run_measurement(Executor& executor, const Plan& plan,
                                                  const ModelWork& work,
                                                  const MeasurementCase& measurement,
-                                                 PassClock clock = steady_seconds);
+                                                 const PassClock& clock = steady_seconds);
 
 // Engine::compute_logits() behind its checks of the tokens; the same holds.
 Result<void> run_logits(Executor& executor, const Plan& plan, const LogitsCase& wanted,

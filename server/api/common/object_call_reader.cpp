@@ -149,7 +149,8 @@ void ObjectCallReader::take_value(char letter) {
   if (letter == '{' || letter == '[') ++depth_;
   if (depth_ > LiteralReader::kDepthMax) state_ = State::kBroken;
   if (letter == '}' || letter == ']') {
-    if (depth_ == 0 || --depth_ == 0) end_value();
+    if (depth_ > 0) --depth_;
+    if (depth_ == 0) end_value();
   }
 }
 

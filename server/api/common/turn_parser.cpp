@@ -239,8 +239,8 @@ bool TurnParser::text() {
   return true;
 }
 
-void TurnParser::open_group(std::string mark) {
-  group_ = std::exchange(held_space_, {}) + mark;
+void TurnParser::open_group(std::string_view mark) {
+  group_ = std::exchange(held_space_, {}).append(mark);
   place_ = Place::kOpened;
 }
 
@@ -542,7 +542,7 @@ Turn read_turn(const TurnRules& rules, std::string_view text) {
         break;
       case TurnEvent::Kind::kCallEnd:
         if (event.sound) {
-          turn.calls.push_back(std::move(call));
+          turn.calls.push_back(std::exchange(call, {}));
         } else {
           turn.text += event.text;
         }

@@ -114,7 +114,7 @@ class TurnParser {
   void begin_message(std::string_view head);
   void begin_call();
   CallReader& reader();
-  void open_group(std::string mark);
+  void open_group(std::string_view mark);
   void start_call();
   void break_call();
   void go_on_with_text();
