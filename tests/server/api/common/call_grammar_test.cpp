@@ -12,6 +12,7 @@
 #include "server/api/common/tool_use.h"
 #include "server/api/common/turn_parser.h"
 #include "tests/engine/text/small_vocabularies.h"
+#include "tests/tried_cases.h"
 
 namespace lockstep {
 namespace {
@@ -206,7 +207,7 @@ TEST(CallGrammar, what_is_let_through_is_read_as_calls_that_keep_to_their_schema
       const auto grammar = compile_grammar((*constraint)->source, vocabulary.trie);
       ASSERT_TRUE(grammar.has_value()) << row.name << ": " << grammar.error().message;
       size_t ended = 0;
-      for (int round = 0; round < 60; ++round) {
+      for (size_t round = 0; round < tried_cases(60); ++round) {
         const auto text = walk(vocabulary, *grammar, random);
         if (!text) continue;
         ++ended;
@@ -219,7 +220,7 @@ TEST(CallGrammar, what_is_let_through_is_read_as_calls_that_keep_to_their_schema
           if (call.name == "get_weather") expect_valid(*arguments, *text);
         }
       }
-      EXPECT_GT(ended, 10U) << row.name << ", seed " << kSeed;
+      EXPECT_GT(ended, tried_cases(10)) << row.name << ", seed " << kSeed;
     }
   }
 }
