@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Lists what a run of ctest skipped, also within programs and Python files that passed, and ends with
-the line `N passed, N failed, N skipped`. A skip that allowed_skips.txt does not have is a failure.
+the line `N passed, N failed, N skipped`, which counts the cases of GoogleTest's programs one by one.
+A skip that allowed_skips.txt does not have is a failure.
 
     report_skips.py CTEST_JUNIT_XML PYTEST_REPORTS_FOLDER [--also "NAME: REASON"]...
 """
@@ -17,6 +18,7 @@ ALLOWED = pathlib.Path(__file__).with_name("allowed_skips.txt")
 GOOGLE_SKIP = re.compile(
     r"^\[ RUN      \] (?P<name>\S+)\n(?P<said>(?:(?!\[ RUN ).*\n)*?)\[  SKIPPED \] (?P=name) \(",
     re.MULTILINE)
+GOOGLE_PASSED = re.compile(r"^\[       OK \] ", re.MULTILINE)
 
 
 def one_line(text):
@@ -32,14 +34,14 @@ def reason_of(said):
 
 
 def read_ctest(path):
-    """How many tests passed, the names of those that failed, and pairs of name and reason."""
+    """How many cases passed, the names of tests that failed, and pairs of name and reason."""
     passed, failed, skips = 0, [], []
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         name, output = case.get("name"), case.findtext("system-out") or ""
         inner = [(found["name"], reason_of(found["said"])) for found in GOOGLE_SKIP.finditer(output)]
         skips += [(one if one == name else f"{name} {one}", reason) for one, reason in inner]
         if case.get("status") == "run":
-            passed += 1
+            passed += max(1, len(GOOGLE_PASSED.findall(output)))
         elif case.find("skipped") is None:
             failed.append(name)
         elif not inner:

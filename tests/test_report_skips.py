@@ -58,6 +58,14 @@ def test_a_run_without_skips_passes_and_says_so_last(tmp_path):
     assert code == 0 and lines[-1] == "1 passed, 0 failed, 0 skipped"
 
 
+def test_the_cases_of_a_program_are_counted_one_by_one(tmp_path):
+    said = "".join(f"[ RUN      ] A.c{number}\n[       OK ] A.c{number} (0 ms)\n"
+                   for number in range(3))
+    code, lines = report(tmp_path, ctest_case("a_test/1", "run", said),
+                         ctest_case("A.b", "run", said[:said.index("[ RUN      ] A.c1")]))
+    assert code == 0 and lines[-1] == "4 passed, 0 failed, 0 skipped"
+
+
 def test_a_failure_fails(tmp_path):
     code, lines = report(tmp_path, ctest_case("A.b", "fail", "", "<failure/>"),
                          ctest_case("A.c", "run", ""))
