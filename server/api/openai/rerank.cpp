@@ -158,7 +158,7 @@ ApiResult<RerankRequest> parse_rerank(const Json& body, const RequestLimits& lim
 
 float relevance(const std::vector<float>& scores, bool normalize) {
   if (scores.size() == 1 && !normalize) return scores.front();
-  // Of one class the other's score is 0.
+  // Beside a single class stands another with a score of 0.
   double sum = scores.size() == 1 ? std::exp(-static_cast<double>(scores.front())) : 0;
   for (const float score : scores) {
     sum += std::exp(static_cast<double>(score) - static_cast<double>(scores.front()));
