@@ -58,7 +58,7 @@ def test_engine_includes_go_down_the_stack():
 # Branches of switches over a graph's operations; what an operation is stands in its folder and in
 # its row of the table. These numbers may only shrink.
 BRANCHES_BY_OPERATION = {
-    "engine/graph/graph.cpp": 3,  # the rows of what an operation gives
+    "engine/graph/graph.cpp": 2,  # the rows of what an operation gives
     "engine/planner/product_roles.cpp": 4,  # a product's role by what ends its way
 }
 

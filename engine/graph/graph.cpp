@@ -13,9 +13,8 @@ namespace lockstep {
 namespace {
 
 Rows rows_after(Operation operation, Rows input) {
+  if (gives_logit_rows(operation)) return Rows::kLogits;
   switch (operation) {
-    case Operation::kSelectRows:
-      return Rows::kLogits;
     case Operation::kExpertMatmul:
       return Rows::kExperts;
     case Operation::kExpertSum:
@@ -301,6 +300,12 @@ ValueId Graph::add(ValueId x, ValueId y) {
 
 ValueId Graph::select_rows(ValueId x) {
   return append({.operation = Operation::kSelectRows, .inputs = {x}}, columns(x));
+}
+
+ValueId Graph::mean_rows(ValueId x) {
+  CHECK(sees_ahead() && rows(x) == Rows::kTokens,
+        "a mean over sequences that are not in one pass, or of some of their rows");
+  return append({.operation = Operation::kMeanRows, .inputs = {x}}, columns(x));
 }
 
 ValueId Graph::route(ValueId scores, size_t chosen_count, const Gating& gating, WeightId bias) {

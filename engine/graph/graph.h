@@ -55,6 +55,7 @@ enum class Operation : uint8_t {
   kClamp,       // x, at least -scale and at most scale
   kScaleRows,   // inputs x, y with one column: x * activation(y of the same row)
   kSelectRows,  // only the tokens whose logits are asked for
+  kMeanRows,    // of these, the mean over all tokens of their sequence
   kSliceHeads,  // of each head some columns
   kJoinHeads,   // inputs x, y: each head's columns of x and then those of y, or of y's only head
   // x * a factor of the token's position: Temperature.
@@ -69,7 +70,13 @@ enum class Operation : uint8_t {
                   // (matrix * x, + bias)
 };
 
-inline constexpr size_t kOperationCount = 23;
+// Whether there is a row for each token whose logits are asked for, of an operand that has one for
+// every token.
+inline bool gives_logit_rows(Operation operation) {
+  return operation == Operation::kSelectRows || operation == Operation::kMeanRows;
+}
+
+inline constexpr size_t kOperationCount = 24;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -257,6 +264,9 @@ class Graph {
   ValueId convolve_gated(ValueId x, ValueId before, ValueId behind, WeightId weight,
                          WeightId bias = kNone);
   ValueId select_rows(ValueId x);
+  // The mean of the rows of all of a token's sequence, for each token whose logits are asked for:
+  // behind attention that sees all tokens ahead, so that the sequence is in one pass.
+  ValueId mean_rows(ValueId x);
   // Each token goes to `chosen_count` experts. `bias`: a vector that is added to the experts'
   // values where they are chosen, and not to their weights; or none.
   ValueId route(ValueId scores, size_t chosen_count, const Gating& gating = {},

@@ -12,7 +12,7 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
   std::vector<bool> selected(graph.value_count());  // has only the rows whose logits are wanted
   for (const GraphNode& node : graph.nodes()) {
     selected[node.output] =
-        node.operation == Operation::kSelectRows ||
+        gives_logit_rows(node.operation) ||
         std::ranges::any_of(node.inputs, [&](ValueId input) { return selected[input]; });
     const auto add = [&](WeightId id, Matrices& matrices) {
       const Weight& weight = graph.weights()[id];

@@ -108,6 +108,13 @@ Json describe(const GgufFile& file) {
   return Json::parse(result.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
+std::vector<std::string_view> architecture_names() {
+  std::vector<std::string_view> names;
+  for (const Architecture& architecture : all_architectures()) names.push_back(architecture.name);
+  std::ranges::sort(names);
+  return names;
+}
+
 Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path) {
   auto file = GgufFile::open(path);
   if (!file) return std::unexpected(file.error());

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string_view>
+#include <vector>
 
 #include "engine/base/json.h"
 #include "engine/base/result.h"
@@ -18,5 +20,8 @@ class GgufFile;
 nlohmann::ordered_json describe(const GgufFile& file);
 // The same of the file at `path`; fails as GgufFile::open() does.
 Result<nlohmann::ordered_json> describe_model_file(const std::filesystem::path& path);
+
+// The values of general.architecture that are read, in alphabetical order.
+std::vector<std::string_view> architecture_names();
 
 }  // namespace lockstep

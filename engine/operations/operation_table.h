@@ -87,6 +87,7 @@ extern const OperationRow kSoftCapRow;
 extern const OperationRow kClampRow;
 extern const OperationRow kScaleRowsRow;
 extern const OperationRow kSelectRowsRow;
+extern const OperationRow kMeanRowsRow;
 extern const OperationRow kSliceHeadsRow;
 extern const OperationRow kJoinHeadsRow;
 extern const OperationRow kTemperatureRow;

@@ -12,6 +12,7 @@
 #include "engine/operations/experts/expert_steps.h"
 #include "engine/operations/heads/heads_steps.h"
 #include "engine/operations/matmul/matmul_step.h"
+#include "engine/operations/mean/mean_step.h"
 #include "engine/operations/norm/norm_steps.h"
 #include "engine/operations/route/route_step.h"
 #include "engine/operations/transfer/transfer_steps.h"
@@ -22,10 +23,11 @@ namespace lockstep {
 // never changes a result: every output element is computed in the kernels' fixed order, whole by
 // one worker, or, where a long sequence's keys are cut into chunks, in parts that one worker merges
 // in order.
-using StepWork = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
-                              RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep,
-                              AllReduceStep, ElementwiseStep, HeadsStep, CopyHeadsStep,
-                              NormSumsStep, NormScaleStep, ExpertProductStep, ConvolutionStep>;
+using StepWork =
+    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
+                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
+                 ElementwiseStep, HeadsStep, CopyHeadsStep, NormSumsStep, NormScaleStep,
+                 ExpertProductStep, ConvolutionStep, MeanStep>;
 
 std::string step_text(const StepWork& step);
 

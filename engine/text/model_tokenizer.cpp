@@ -1,8 +1,11 @@
 #include "engine/text/model_tokenizer.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <limits>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/text/byte_pair_tokenizer.h"
@@ -76,6 +79,30 @@ class KeyReader {
   std::optional<Error> error_;
 };
 
+// Finds what the tokenizers package calls lstrip and rstrip of added tokens, by families: of Phi 3
+// the marks of turns, of encoders the mask.
+void find_strips(std::string_view architecture, TokenizerData& data) {
+  const auto is_any_of = [](std::string_view name, std::initializer_list<std::string_view> names) {
+    return std::ranges::find(names, name) != names.end();
+  };
+  std::string_view mask;
+  if (is_any_of(architecture, {"nomic-bert-moe", "jina-bert-v3"}) ||
+      is_any_of(data.pre, {"jina-v2-de", "jina-v2-es", "jina-v2-code"})) {
+    mask = "<mask>";
+  }
+  if (architecture == "modern-bert") mask = "[MASK]";
+  const bool has_marks = architecture == "phi3" && data.model == "llama";
+  for (size_t id = 0; id < data.types.size() && id < data.tokens.size(); ++id) {
+    const auto type = static_cast<TokenType>(data.types[id]);
+    if (type != TokenType::kControl && type != TokenType::kUserDefined) continue;
+    const std::string& text = data.tokens[id];
+    if (text == mask) data.strip_left.push_back(static_cast<TokenId>(id));
+    if (has_marks && !is_any_of(text, {"<s>", "<|endoftext|>"})) {
+      data.strip_right.push_back(static_cast<TokenId>(id));
+    }
+  }
+}
+
 }  // namespace
 
 Result<TokenizerData> read_tokenizer_data(const GgufFile& file) {
@@ -104,6 +131,9 @@ Result<TokenizerData> read_tokenizer_data(const GgufFile& file) {
   data.strip_accents = reader.boolean("normalizer.strip_accents");
   data.character_map = reader.bytes("precompiled_charsmap");
   if (reader.error()) return std::unexpected(*reader.error());
+  const auto architecture = file.text("general.architecture");
+  if (!architecture) return std::unexpected(architecture.error());
+  find_strips(architecture->value_or(""), data);
   return data;
 }
 

@@ -26,6 +26,12 @@ constexpr std::array<Bounds, 6> kMarkBounds = {{{"<|", "|>"},
                                                 {"<end_of_", ">"},
                                                 {"<extra_id_", ">"}}};
 
+constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+
+bool strips(const std::vector<TokenId>& tokens, TokenId token) {
+  return std::ranges::binary_search(tokens, token);
+}
+
 }  // namespace
 
 void Tokenizer::adopt(TokenizerData data, bool adds_bos_by_default) {
@@ -67,6 +73,7 @@ void Tokenizer::find_longest_token(bool marks_spaces) {
   const bool has_all_bytes = std::ranges::all_of(byte_tokens_, [](TokenId id) { return id >= 0; });
   if (data_.remove_extra_whitespaces.value_or(false)) return;
   if (!has_all_bytes && !data_.unknown) return;
+  if (!data_.strip_left.empty() || !data_.strip_right.empty()) return;
   token_bytes_max_ = 4;  // a character that is unknown
   for (size_t id = 0; id < pieces_.size(); ++id) {
     token_bytes_max_ = std::max(token_bytes_max_, pieces_[id].size());
@@ -126,10 +133,17 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
   while (position < text.size() && tokens.size() <= options.tokens_max) {
     const auto match = special.find(text, position, accepts);
     const size_t end = match ? match->position : text.size();
-    encode_slice(text.substr(position, end - position), true, options.tokens_max, tokens);
+    std::string_view slice = text.substr(position, end - position);
+    if (match && strips(data_.strip_left, match->token)) {
+      slice = slice.substr(0, slice.find_last_not_of(kWhiteSpace) + 1);
+    }
+    encode_slice(slice, true, options.tokens_max, tokens);
     pause_point();
     if (match) tokens.push_back(match->token);
     position = match ? end + match->size_bytes : end;
+    if (match && strips(data_.strip_right, match->token)) {
+      position = std::min(text.find_first_not_of(kWhiteSpace, position), text.size());
+    }
   }
   if (options.add_special && adds_eos_) tokens.push_back(*eos_);
   return tokens;

@@ -40,6 +40,9 @@ struct TokenizerData {
   std::optional<bool> add_bos, add_eos, add_separator, add_space_prefix, remove_extra_whitespaces;
   std::optional<bool> lowercase, strip_accents;  // of "bert"; the first of "whitespace"
   std::vector<uint8_t> character_map;            // of "t5": CharacterMap's bytes, or empty
+  // Tokens that take the white space before, or behind, them along where they are split out of a
+  // text. Ascending; no key says it.
+  std::vector<TokenId> strip_left, strip_right;
 };
 
 // Ids in range, one score and type per token, byte tokens well formed, texts bounded. Merges and

@@ -240,6 +240,11 @@ MODELS = (
           MODERN | {"num_labels": 1, "classifier_pooling": "cls"},
           MODERN_KEYS | {"pooling_type": gguf.PoolingType.RANK,
                          "classifier.pooling_type": gguf.PoolingType.CLS}, layers=3, ranks=True),
+    # As GTE's reranker has it, whose file does not say that its head reads the mean.
+    Model("modern-bert-rank-mean", "modern-bert", transformers.ModernBertConfig,
+          transformers.ModernBertForSequenceClassification, MODERN_NAMES,
+          MODERN | {"num_labels": 1, "classifier_pooling": "mean"},
+          MODERN_KEYS | {"pooling_type": gguf.PoolingType.RANK}, layers=3, ranks=True),
     Model("jina-bert-v2", "jina-bert-v2", None, JinaModel, {}, {}, LAYER_NORM, types=2),
     Model("gemma-embedding", "gemma-embedding", transformers.Gemma3TextConfig,
           transformers.Gemma3TextModel, GEMMA_NAMES,

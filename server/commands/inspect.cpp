@@ -62,16 +62,38 @@ void print_description(const Json& description) {
   }
 }
 
+void print_architectures(bool json) {
+  const auto names = architecture_names();
+  if (json) {
+    std::cout << to_indented_text(Json(names)) << '\n';
+    return;
+  }
+  for (const std::string_view name : names) std::cout << name << '\n';
+}
+
 }  // namespace
 
 int run_inspect(const std::vector<std::string>& arguments) {
-  CommandLine line("inspect", "Shows the metadata and the tensors of a model file.", 0);
+  CommandLine line(
+      "inspect", "Shows the metadata and the tensors of a model file, or which files are read.", 0);
   std::string model;
+  bool lists_architectures = false;
   bool json = false;
-  line.app().add_option("--model", model, "The GGUF file")->required()->type_name("FILE");
+  auto* const file = line.app().add_option("--model", model, "The GGUF file")->type_name("FILE");
+  line.app()
+      .add_flag("--architectures", lists_architectures,
+                "The values of general.architecture that are read")
+      ->excludes(file);
   line.app().add_flag("--json", json, "As JSON");
   const auto values = line.parse(arguments);
   if (!values) return values.error();
+  if (lists_architectures) {
+    print_architectures(json);
+    return 0;
+  }
+  if (model.empty()) {
+    return report(Error{ErrorKind::kInvalidInput, "--model or --architectures is required"});
+  }
   Options options;
   options.log_level = "warn";
   start_log(options);

@@ -97,6 +97,7 @@ def test_the_instruction_set_may_come_from_the_environment():
         (["bench", "--sequences", "0"], "--sequences"),
         (["bench", "--depth", "1,"], "--depth"),
         (["inspect"], "--model"),
+        (["inspect", "--architectures", "--model", "x"], "--model"),
         (["bench-machine", "--size-mib", "1"], "--size-mib"),
         (["bench-machine", "--seconds", "-1"], "--seconds"),
         (["bench-machine", "--file", "/nowhere/f"], "/nowhere/f"),
@@ -246,6 +247,16 @@ def test_inspect_shows_metadata_and_tensors(model_path):
     assert "token_embd.weight" in result.stdout
     body = json.loads(run_program("inspect", "--model", model_path, "--json").stdout)
     assert "token_embd.weight" in json.dumps(body)
+
+
+def test_inspect_lists_the_architectures_that_readme_lists():
+    names = run_program("inspect", "--architectures").stdout.split()
+    assert names == sorted(names) and len(names) == len(set(names))
+    assert json.loads(run_program("inspect", "--architectures", "--json").stdout) == names
+    text = (ROOT / "README.md").read_text()
+    table = text[text.index("| `general.architecture` |"):].split("\n\n")[0]
+    rows = [line.split("|")[1] for line in table.splitlines()[2:]]
+    assert sorted(name for row in rows for name in re.findall("`(.+?)`", row)) == names
 
 
 def plan(model_path, *options):

@@ -67,8 +67,14 @@ def test_scores_are_those_of_another_implementation_whatever_is_beside(serve):
         top = rank(daemon, "/rerank", top_n=2, return_documents=True).json()["results"]
         assert top == [{**entry, "document": {"text": DOCUMENTS[entry["index"]]}}
                        for entry in body["results"][:2]]
+        normalized = {entry["index"]: entry["relevance_score"]
+                      for entry in rank(daemon, normalize=True).json()["results"]}
+        assert list(normalized) == list(scores)
         if name == "qwen3-rank":
-            assert all(0 < score < 1 for score in scores.values())
+            assert all(0 < score < 1 for score in scores.values()) and normalized == scores
+        else:
+            for index, score in scores.items():
+                assert abs(normalized[index] - 1 / (1 + np.exp(-score))) < 1e-6
 
 
 def test_what_a_model_is_not_for_is_refused(serve, daemon):

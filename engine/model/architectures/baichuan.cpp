@@ -14,7 +14,7 @@ constexpr float kAlibiBias = 8;
 Result<Model> build_baichuan(const ModelSource& source) {
   constexpr size_t kRotaryLayers = 32;
   constexpr size_t kAlibiLayers = 40;
-  const auto layers = read_block_count(source.file, "baichuan");
+  const auto layers = read_layer_count(source.file, "baichuan");
   if (!layers) return std::unexpected(layers.error());
   if (*layers != kRotaryLayers && *layers != kAlibiLayers) {
     return invalid_input(

@@ -467,11 +467,13 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   for (size_t layer = 0; layer < shape->sizes.layers && !tensors.failed(); ++layer) {
     x = builder.add_layer(x, layer);
   }
-  x = builder.norm(std::string(traits.output_norm), graph.select_rows(x));
   const auto end = read_output(file, model.architecture,
                                traits.is_encoder ? ModelOutput::kStates : ModelOutput::kLogits);
   if (!end) return std::unexpected(end.error());
   model.output = *end;
+  const bool reads_mean = traits.head_reads_mean && model.output == ModelOutput::kScores;
+  x = builder.norm(std::string(traits.output_norm), reads_mean ? x : graph.select_rows(x));
+  if (reads_mean && !tensors.failed()) x = graph.mean_rows(x);
   if (model.output == ModelOutput::kLogits) {
     graph.set_logits(builder.add_logits(x, table, model.vocabulary_size));
   } else {

@@ -159,6 +159,7 @@ struct DecoderTraits {
   bool is_encoder = false;
   // A head that ranks has this activation, and a norm; none: tanh, and no norm.
   std::optional<ActivationFunction> head_activation = std::nullopt;
+  bool head_reads_mean = false;  // of all tokens' states; else one token's
 };
 
 }  // namespace lockstep

@@ -1,23 +1,43 @@
 // DeepSeek V2, V3 and R1, Kimi K2, GLM 4.7 Flash, Mistral Large 3 and 4: latent attention, a
 // mixture of experts beside shared ones behind some dense layers; Mistral's with temperatures of
 // queries. DeepSeek V3.2 and GLM 5 have an indexer, which is not run: it chooses the keys that
-// tokens of longer contexts see. MiniCPM 3 has no experts, and factors that its files do not say.
-#include <cmath>
-
+// tokens of longer contexts see.
 #include "engine/model/architectures/decoder.h"
+#include "engine/model/architectures/model_keys.h"
 #include "engine/model/model.h"
 
 namespace lockstep {
+namespace {
 
-Result<Model> build_deepseek2(const ModelSource& source) {
+Result<Model> build_mixture(const ModelSource& source, GatingFunction gating) {
   return build_decoder(source, {.temperature = TemperatureTraits{},
                                 .experts = Presence::kRequired,
-                                .mixture = {.is_normalized = false},
+                                .mixture = {.gating = gating, .is_normalized = false},
                                 .has_latent_attention = true});
 }
 
+// Files of DeepSeek V2, and the first ones of GLM 4.7 Flash, have no expert_gating_func. The latter
+// are known by their vocabulary and their layers, to which some count the block that predicts
+// further tokens.
+bool is_glm_flash(const GgufFile& file, size_t layers) {
+  constexpr uint64_t kVocabulary = 154880;
+  constexpr size_t kLayers = 47;
+  const GgufTensor* const embedding = file.find_tensor("token_embd.weight");
+  return embedding != nullptr && embedding->rows() == kVocabulary &&
+         (layers == kLayers || layers == kLayers + 1);
+}
+
+}  // namespace
+
+Result<Model> build_deepseek2(const ModelSource& source) {
+  const auto layers = read_layer_count(source.file, "deepseek2");
+  if (!layers) return std::unexpected(layers.error());
+  const bool is_flash = is_glm_flash(source.file, *layers);
+  return build_mixture(source, is_flash ? GatingFunction::kSigmoid : GatingFunction::kSoftmax);
+}
+
 Result<Model> build_mistral4(const ModelSource& source) {
-  return build_deepseek2(source);
+  return build_mixture(source, GatingFunction::kSoftmax);
 }
 
 Result<Model> build_deepseek32(const ModelSource& source) {
@@ -33,20 +53,6 @@ Result<Model> build_glm_dsa(const ModelSource& source) {
                         .mixture = {.gating = GatingFunction::kSigmoid, .is_normalized = false},
                         .has_latent_attention = true,
                         .has_indexer = true});
-}
-
-Result<Model> build_minicpm3(const ModelSource& source) {
-  return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
-                                .embedding_factor = [](const DecoderSizes&) { return 12.0F; },
-                                .residual_factor =
-                                    [](const DecoderSizes& sizes) {
-                                      return 1.4F / std::sqrt(static_cast<float>(sizes.layers));
-                                    },
-                                .logit_factor =
-                                    [](const DecoderSizes& sizes) {
-                                      return 256 / static_cast<float>(sizes.columns);
-                                    },
-                                .has_latent_attention = true});
 }
 
 }  // namespace lockstep

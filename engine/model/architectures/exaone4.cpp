@@ -9,7 +9,7 @@ namespace lockstep {
 
 Result<Model> build_exaone4(const ModelSource& source) {
   constexpr size_t kWindowedLayers = 64;
-  const auto layers = read_block_count(source.file, "exaone4");
+  const auto layers = read_layer_count(source.file, "exaone4");
   if (!layers) return std::unexpected(layers.error());
   DecoderTraits traits = {.rotary_pairs = RotaryPairs::kHalves,
                           .norms = {.attention = "",

@@ -155,6 +155,10 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
   mixture.feed_forward = keys.count_or_none("expert_feed_forward_length", kMostColumns);
   if (mixture.feed_forward == 0) {  // Mixtral's
     mixture.feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
+    if (traits.divides_width) {
+      mixture.feed_forward =
+          std::max<size_t>(1, mixture.feed_forward / std::max<size_t>(1, mixture.chosen));
+    }
   }
   mixture.shared_feed_forward =
       keys.count_or_none("expert_shared_feed_forward_length", kMostColumns);
@@ -162,6 +166,9 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
     mixture.shared_feed_forward =
         std::max(traits.shared_experts, keys.count_or_none("expert_shared_count", kMostExperts)) *
         mixture.feed_forward;
+  }
+  if (mixture.shared_feed_forward == 0 && traits.divides_width) {
+    mixture.shared_feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
   }
   mixture.dense_layers = keys.count_or_none("leading_dense_block_count", layers);
   mixture.step = std::max<size_t>(1, keys.count_or_none("interleave_moe_layer_step", layers));

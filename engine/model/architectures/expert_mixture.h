@@ -27,9 +27,12 @@ struct MixtureTraits {
   bool is_normalized = true;                         // without expert_weights_norm
   Activation activation = {};                        // of experts, shared ones included
   RouterInput router = RouterInput::kExperts;
-  bool is_gated = true;             // experts' feed-forwards
-  bool weighs_inputs = false;       // Gating's
-  size_t shared_experts = 0;        // without expert_shared_count
+  bool is_gated = true;        // experts' feed-forwards
+  bool weighs_inputs = false;  // Gating's
+  size_t shared_experts = 0;   // without expert_shared_count
+  // Without keys of their own, the experts of a token are together as wide as feed_forward_length,
+  // and shared ones are.
+  bool divides_width = false;
   bool is_told_by_tensors = false;  // a layer without ffn_gate_inp has no experts
   bool may_alternate = false;       // moe_every_n_layers may be 2: every second layer has experts
   bool has_adjugate = false;        // experts_per_group of them have an adjugate expert

@@ -1,4 +1,6 @@
-// Granite and MiniCPM: factors of embeddings, scores, the residual's additions and logits.
+// Granite and MiniCPM: factors of embeddings, scores, the residual's additions and logits. MiniCPM
+// 3 has latent attention, and factors that its files do not say.
+#include <cmath>
 #include <optional>
 #include <string>
 
@@ -20,6 +22,19 @@ Result<Model> build(const ModelSource& source, const std::string& architecture,
   return build_decoder(source, traits);
 }
 
+// Those that MiniCPM's models were trained with. Hu et al.: MiniCPM (arXiv 2404.06395), which gives
+// them as scale_emb, scale_depth and dim_model_base.
+DecoderTraits with_minicpm_factors(DecoderTraits traits) {
+  traits.embedding_factor = [](const DecoderSizes&) { return 12.0F; };
+  traits.residual_factor = [](const DecoderSizes& sizes) {
+    return 1.4F / std::sqrt(static_cast<float>(sizes.layers));
+  };
+  traits.logit_factor = [](const DecoderSizes& sizes) {
+    return 256 / static_cast<float>(sizes.columns);
+  };
+  return traits;
+}
+
 }  // namespace
 
 Result<Model> build_granite(const ModelSource& source) {
@@ -30,16 +45,17 @@ Result<Model> build_granitemoe(const ModelSource& source) {
   return build(source, "granitemoe", Presence::kOptional);
 }
 
-// Files of its first converters have no factors, and mean others than none.
+// Files of MiniCPM's first converters have no factors: those of all models of that time are meant.
 Result<Model> build_minicpm(const ModelSource& source) {
   const auto factor = source.file.number("minicpm.embedding_scale");
   if (!factor) return std::unexpected(factor.error());
-  if (!*factor) {
-    return invalid_input(
-        "minicpm.embedding_scale is missing: the file is of a converter that left the factors out; "
-        "convert the model again");
-  }
+  if (!*factor) return build_decoder(source, with_minicpm_factors({}));
   return build_decoder(source, {.has_scales = true, .logit_scale = LogitScale::kDivides});
+}
+
+Result<Model> build_minicpm3(const ModelSource& source) {
+  return build_decoder(source, with_minicpm_factors({.rotary_pairs = RotaryPairs::kHalves,
+                                                     .has_latent_attention = true}));
 }
 
 }  // namespace lockstep

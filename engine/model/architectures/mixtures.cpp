@@ -53,11 +53,12 @@ Result<Model> build_minimax_m2(const ModelSource& source) {
                .mixture = {.gating = GatingFunction::kSigmoid}});
 }
 
+// The first files of Qwen 1.5's mixture do not say how wide experts are.
 Result<Model> build_qwen2moe(const ModelSource& source) {
   return build_decoder(source, {.rotary_pairs = RotaryPairs::kHalves,
                                 .attention_biases = Presence::kRequired,
                                 .experts = Presence::kRequired,
-                                .mixture = {.is_normalized = false}});
+                                .mixture = {.is_normalized = false, .divides_width = true}});
 }
 
 // A layer's experts read what its attention does, beside a dense feed-forward behind attention.

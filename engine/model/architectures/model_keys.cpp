@@ -151,11 +151,12 @@ size_t ModelKeys::fail(const Error& error) {
   return 1;
 }
 
-Result<size_t> read_block_count(const GgufFile& file, const std::string& architecture) {
+Result<size_t> read_layer_count(const GgufFile& file, const std::string& architecture) {
   ModelKeys keys(file, architecture);
   const size_t blocks = keys.count("block_count", {}, kMostLayers);
+  const size_t predicting = keys.count_or_none("nextn_predict_layers", kMostLayers);
   if (auto read = keys.result(); !read) return std::unexpected(read.error());
-  return blocks;
+  return blocks - std::min(predicting, blocks);
 }
 
 }  // namespace lockstep

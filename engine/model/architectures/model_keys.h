@@ -64,7 +64,8 @@ class ModelKeys {
   std::optional<Error> error_;
 };
 
-// <architecture>.block_count, by which some families' models are told apart.
-Result<size_t> read_block_count(const GgufFile& file, const std::string& architecture);
+// <architecture>.block_count less nextn_predict_layers, blocks that predict further tokens: the
+// number of layers, by which some families' models are told apart.
+Result<size_t> read_layer_count(const GgufFile& file, const std::string& architecture);
 
 }  // namespace lockstep

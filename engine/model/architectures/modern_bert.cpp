@@ -3,25 +3,25 @@
 // normed and go to the first layer's attention as they are. Source: arXiv 2412.13663.
 #include "engine/base/ascii.h"
 #include "engine/model/architectures/decoder.h"
-#include "engine/model/architectures/ranking_head.h"
 #include "engine/model/model.h"
 
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kFirstToken = 2;  // of the file format's pooling types
+// The file format's pooling types.
+constexpr uint64_t kMean = 1;
+constexpr uint64_t kFirstToken = 2;
 
-// A head that is no product gives other scores for the mean of all states than the mean of scores.
-Result<void> check_head(const GgufFile& file) {
-  const auto output = read_output(file, "modern-bert", ModelOutput::kStates);
-  if (!output) return std::unexpected(output.error());
+// Whether the head that ranks reads the mean of all tokens' states, or the first one's. The first
+// files do not say it, and mean the mean.
+Result<bool> head_reads_mean(const GgufFile& file) {
   const auto pooling = file.integer("modern-bert.classifier.pooling_type");
   if (!pooling) return std::unexpected(pooling.error());
-  if (*output != ModelOutput::kScores || *pooling == kFirstToken) return {};
+  const uint64_t type = pooling->value_or(kMean);
+  if (type == kMean || type == kFirstToken) return type == kMean;
   return invalid_input(
-      "modern-bert.classifier.pooling_type is {}; known is 2: a head that reads the first token's "
-      "state",
-      *pooling ? std::to_string(**pooling) : "missing, which is 1 (the mean)");
+      "modern-bert.classifier.pooling_type is {}; known are 1 (the mean) and 2 (the first token)",
+      type);
 }
 
 }  // namespace
@@ -34,7 +34,9 @@ Result<Model> build_modern_bert(const ModelSource& source) {
                           .activation = ActivationFunction::kGelu,
                           .is_encoder = true,
                           .head_activation = ActivationFunction::kGelu};
-  if (auto checked = check_head(source.file); !checked) return std::unexpected(checked.error());
+  const auto reads_mean = head_reads_mean(source.file);
+  if (!reads_mean) return std::unexpected(reads_mean.error());
+  traits.head_reads_mean = *reads_mean;
   const auto activation = source.file.text("modern-bert.hidden_activation");
   if (!activation) return std::unexpected(activation.error());
   if (*activation == "silu") {

@@ -63,6 +63,7 @@ struct PreparedRerank {
   std::vector<Request> requests;
   std::string name;  // of the model, as the request has it
   size_t top_n = 0;
+  bool normalize = false;
   std::vector<std::string> documents;  // to be returned
   size_t kept_bytes = 0;               // of these
 };
@@ -124,7 +125,8 @@ ApiResult<PreparedRerank> prepare_rerank(const ServedModel& model, const HttpReq
   }
   auto requests = make_rerank_requests(model, limits, *asked);
   if (!requests) return std::unexpected(requests.error());
-  PreparedRerank prepared{std::move(*requests), *asked->model, asked->top_n, {}, 0};
+  PreparedRerank prepared{
+      std::move(*requests), *asked->model, asked->top_n, asked->normalize, {}, 0};
   if (!asked->return_documents) return prepared;
   prepared.documents = std::move(asked->documents);
   for (const std::string& document : prepared.documents) prepared.kept_bytes += document.size();
@@ -144,6 +146,7 @@ ApiResult<RerankRequest> parse_rerank(const Json& body, const RequestLimits& lim
   const auto top_n = fields.integer("top_n", 1, INT32_MAX);
   asked.top_n = std::min(asked.documents.size(), static_cast<size_t>(top_n.value_or(INT32_MAX)));
   asked.return_documents = fields.boolean("return_documents").value_or(false);
+  asked.normalize = fields.boolean("normalize").value_or(false);
   fields.text("user");
   parse_scheduling(fields, limits, asked.request);
   for (const char* name : {"stream", "rank_fields", "max_chunks_per_doc", "texts"}) {
@@ -153,19 +156,21 @@ ApiResult<RerankRequest> parse_rerank(const Json& body, const RequestLimits& lim
   return asked;
 }
 
-float relevance(const std::vector<float>& scores) {
-  if (scores.size() == 1) return scores.front();
-  double sum = 0;
+float relevance(const std::vector<float>& scores, bool normalize) {
+  if (scores.size() == 1 && !normalize) return scores.front();
+  // Beside a single class stands another with a score of 0.
+  double sum = scores.size() == 1 ? std::exp(-static_cast<double>(scores.front())) : 0;
   for (const float score : scores) {
     sum += std::exp(static_cast<double>(score) - static_cast<double>(scores.front()));
   }
   return static_cast<float>(1 / sum);
 }
 
-// Written as text, with the shortest numbers that an f32 is read back from.
+// Written as text, with the shortest numbers that an f32 is read back from. Normalized relevances
+// of large scores are equal, so the order is that of the scores.
 std::string RerankBody::body(const std::vector<Output>& whole, const AnswerUsage& usage) {
   std::vector<float> relevances;
-  for (const Output& output : whole) relevances.push_back(relevance(output.scores));
+  for (const Output& output : whole) relevances.push_back(relevance(output.scores, false));
   std::vector<size_t> order(whole.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, std::greater{}, [&](size_t index) { return relevances[index]; });
@@ -176,7 +181,7 @@ std::string RerankBody::body(const std::vector<Output>& whole, const AnswerUsage
   for (size_t place = 0; place < order.size(); ++place) {
     const size_t index = order[place];
     fmt::format_to(end, R"({}{{"index":{},"relevance_score":{})", place == 0 ? "" : ",", index,
-                   relevances[index]);
+                   relevance(whole[index].scores, normalize_));
     if (!documents_.empty()) {
       fmt::format_to(end, R"(,"document":{{"text":{}}})", to_text(Json(documents_[index])));
     }
@@ -190,7 +195,8 @@ std::string RerankBody::body(const std::vector<Output>& whole, const AnswerUsage
 ApiResult<void> post_rerank(Call& call) {
   auto prepared = prepare_request(call, prepare_rerank);
   if (!prepared) return std::unexpected(prepared.error());
-  RerankBody writer(std::move(prepared->name), prepared->top_n, std::move(prepared->documents));
+  RerankBody writer(std::move(prepared->name), prepared->top_n, prepared->normalize,
+                    std::move(prepared->documents));
   return answer_whole(
       call, {.requests = std::move(prepared->requests), .kept_bytes = prepared->kept_bytes},
       writer);

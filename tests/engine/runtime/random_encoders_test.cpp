@@ -39,11 +39,13 @@ TEST(RandomEncoders, have_every_index_and_every_end) {
   std::set<Operation> ends;
   size_t some_ahead = 0;
   size_t slopes = 0;
+  size_t means = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     const Graph graph = random_encoder(seed);
     EXPECT_TRUE(graph.sees_ahead());
     for (const GraphNode& node : graph.nodes()) {
       if (node.operation == Operation::kEmbed) indices.insert(node.index);
+      means += node.operation == Operation::kMeanRows && seed < kComputedSeeds ? 1 : 0;
       if (node.operation != Operation::kAttention) continue;
       some_ahead += node.attention.ahead != kAllAhead ? 1 : 0;
       slopes += node.attention.alibi_bias != 0 ? 1 : 0;
@@ -54,6 +56,7 @@ TEST(RandomEncoders, have_every_index_and_every_end) {
   EXPECT_GE(ends.size(), 3U);
   EXPECT_GT(some_ahead, 1U);
   EXPECT_GT(slopes, 1U);
+  EXPECT_GT(means, 1U);
 }
 
 TEST(RandomEncoders, are_what_float64_computes_on_every_instruction_set) {

@@ -38,8 +38,7 @@ class GraphMaker {
         states_(~(seed * 0xd1342543de82ef95U)) {}
 
   // An encoder: tokens see those behind them, too, positions and segments are looked up, norms
-  // stand behind residuals, and what comes out are the rows themselves, or what a head makes of
-  // them.
+  // stand behind residuals, and rows or their means come out, or what a head makes of them.
   Graph make_encoder() {
     is_encoder_ = true;
     begin();
@@ -59,17 +58,18 @@ class GraphMaker {
       x = norm(graph_.add(x, attention(x, layer)));
       x = norm(graph_.add(x, feed_forward(x)));
     }
+    x = pick_of_forms(2) == 0 ? graph_.mean_rows(x) : graph_.select_rows(x);
     switch (pick(4)) {
       case 0:
-        graph_.set_logits(norm(graph_.select_rows(x)));
+        graph_.set_logits(norm(x));
         break;
       case 1: {
-        const ValueId y = product(graph_.select_rows(x), columns_);
+        const ValueId y = product(x, columns_);
         graph_.set_logits(product(graph_.soft_cap(y, 1), pick(2) == 0 ? 1 : 3));
         break;
       }
       default:
-        graph_.set_logits(graph_.select_rows(x));
+        graph_.set_logits(x);
     }
     return std::move(graph_);
   }

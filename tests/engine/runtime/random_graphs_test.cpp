@@ -66,6 +66,8 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
           node.operation == Operation::kActivation || node.operation == Operation::kGate;
       if (has_activation) activations.insert(node.activation.function);
     }
+    const Graph encoder = random_encoder(seed);
+    for (const GraphNode& node : encoder.nodes()) operations.insert(node.operation);
   }
   EXPECT_EQ(operations.size(), kOperationCount);
   EXPECT_EQ(activations.size(), kActivationFunctionCount);

@@ -466,6 +466,18 @@ ReferenceRows ReferenceWalk::convolve(const GraphNode& node) {
   return rows;
 }
 
+// All rows are of one sequence, a text by itself.
+ReferenceRows ReferenceWalk::mean(const GraphNode& node) {
+  const ReferenceRows& x = values_[node.inputs[0]];
+  std::vector<double> row(x.front().size());
+  for (size_t column = 0; column < row.size(); ++column) {
+    double sum = 0;
+    for (const auto& each : x) sum += each[column];
+    row[column] = moved(sum / static_cast<double>(x.size()), kF32);
+  }
+  return ReferenceRows(x.size(), row);
+}
+
 ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
   switch (node.operation) {
     case Operation::kEmbed: {
@@ -495,6 +507,8 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       return attend(node);
     case Operation::kSelectRows:
       return values_[node.inputs[0]];
+    case Operation::kMeanRows:
+      return mean(node);
     case Operation::kExpertMatmul:
     case Operation::kExpertSum:
       return experts(node);

@@ -56,6 +56,7 @@ class ReferenceWalk {
   ReferenceRows layer_norm(const GraphNode& node);
   ReferenceRows elementwise(const GraphNode& node);
   ReferenceRows convolve(const GraphNode& node);
+  ReferenceRows mean(const GraphNode& node);
   ReferenceRows rotate(const GraphNode& node);
   ReferenceRows compute(const GraphNode& node);
 

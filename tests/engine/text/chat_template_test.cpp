@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -30,9 +31,16 @@ std::string read_file(const std::filesystem::path& path) {
   return text.str();
 }
 
+// LOCKSTEP_TEMPLATES: a folder of other templates, with their cases.
+std::filesystem::path template_folder() {
+  const char* const other = std::getenv("LOCKSTEP_TEMPLATES");
+  if (other != nullptr) return other;
+  return std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
+}
+
 const ordered_json& reference() {
-  static const ordered_json cases = ordered_json::parse(
-      read_file(std::filesystem::path(source_dir()) / "tests/fixtures/template_cases.json"));
+  static const ordered_json cases =
+      ordered_json::parse(read_file(template_folder() / "template_cases.json"));
   return cases;
 }
 
@@ -100,8 +108,7 @@ TEST(ChatTemplate, what_a_rendering_holds_is_told_while_it_holds_it) {
 }
 
 TEST(ChatTemplate, whole_templates_render_every_conversation_as_jinja2_does) {
-  const std::filesystem::path folder =
-      std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
+  const std::filesystem::path folder = template_folder();
   size_t count = 0;
   for (const auto& test_case : reference()["cases"]) {
     if (!test_case.contains("file")) continue;

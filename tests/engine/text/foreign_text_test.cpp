@@ -92,8 +92,8 @@ std::string read_file(const std::filesystem::path& path) {
 }
 
 const ordered_json& reference() {
-  static const ordered_json cases = ordered_json::parse(
-      read_file(std::filesystem::path(source_dir()) / "tests/fixtures/template_cases.json"));
+  static const ordered_json cases = ordered_json::parse(read_file(
+      std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates/template_cases.json"));
   return cases;
 }
 
@@ -103,7 +103,7 @@ std::vector<std::string> real_templates() {
       std::filesystem::path(source_dir()) / "tests/fixtures/chat_templates";
   if (!std::filesystem::exists(folder)) return sources;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    sources.push_back(read_file(entry.path()));
+    if (entry.path().extension() == ".jinja") sources.push_back(read_file(entry.path()));
   }
   std::ranges::sort(sources);
   return sources;

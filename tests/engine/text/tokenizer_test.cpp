@@ -13,9 +13,11 @@
 #include "engine/text/model_tokenizer.h"
 #include "engine/text/pair_merging.h"
 #include "engine/text/utf8.h"
+#include "tests/engine/model/gguf_writer.h"
 #include "tests/engine/text/made_tokenizer.h"
 #include "tests/engine/text/random_text.h"
 #include "tests/engine/text/small_vocabularies.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -298,6 +300,60 @@ TEST(Tokenizer, special_tokens_are_read_only_when_asked) {
     EXPECT_EQ(tokenizer->piece(end, true), "<end>");
     EXPECT_EQ(tokenizer->piece(end, false), "");
   }
+}
+
+TEST(Tokenizer, white_space_beside_tokens_that_strip_it_goes_with_them) {
+  for (const TokenizerData& base : {small_sentence_piece(), small_byte_pair()}) {
+    TokenizerData data = base;
+    const TokenId mask = add_token(data, "<mask>", TokenType::kControl);
+    const TokenId user = add_token(data, "<user>", TokenType::kControl);
+    const EncodeOptions parse = {.add_special = false, .parse_special = true};
+    const auto kept = make(data);
+    data.strip_left = {mask};
+    data.strip_right = {user};
+    const auto stripped = make(data);
+    for (const auto& [text, as] : std::vector<std::pair<std::string, std::string>>{
+             {"in \t\n<mask> in", "in<mask> in"},
+             {"in <user> \r\nin ", "in <user>in "},
+             {"<user>\n", "<user>"},
+             {" <mask>", "<mask>"},
+             {"<user> <user>  <mask>", "<user><user><mask>"}}) {
+      EXPECT_EQ(stripped->encode(text, parse), kept->encode(as, parse)) << text;
+      EXPECT_NE(kept->encode(text, parse), kept->encode(as, parse)) << text;
+    }
+    // Letters of a text are no tokens, and white space beside them stays.
+    const std::string letters = "in <mask><user> in";
+    EXPECT_EQ(stripped->encode(letters, {}), kept->encode(letters, {}));
+    EXPECT_EQ(stripped->least_tokens(1 << 20), 0U);  // a megabyte may come to one
+  }
+  EXPECT_GT(make(small_sentence_piece())->least_tokens(1 << 20), 0U);
+}
+
+TEST(Tokenizer, files_of_some_families_have_tokens_that_strip_white_space) {
+  const auto read = [](const std::string& architecture, const std::string& model) {
+    const TokenizerData base = small_sentence_piece();
+    test::GgufWriter writer;
+    writer.add("general.architecture", architecture).add("tokenizer.ggml.model", model);
+    std::vector<std::string> tokens = base.tokens;
+    std::vector<int32_t> types(base.types.begin(), base.types.end());
+    for (const char* const text : {"<mask>", "[MASK]", "<|user|>", "<|endoftext|>"}) {
+      tokens.emplace_back(text);
+      types.push_back(static_cast<int32_t>(TokenType::kControl));
+    }
+    writer.add_array("tokenizer.ggml.tokens", tokens).add_array("tokenizer.ggml.token_type", types);
+    const test::Folder folder;
+    writer.write(folder / "tokens.gguf");
+    const auto file = GgufFile::open(folder / "tokens.gguf");
+    EXPECT_TRUE(file.has_value());
+    return *read_tokenizer_data(*file);
+  };
+  const auto first = static_cast<TokenId>(small_sentence_piece().tokens.size());
+  EXPECT_THAT(read("phi3", "llama").strip_right, ElementsAre(2, first, first + 1, first + 2));
+  EXPECT_THAT(read("phi3", "gpt2").strip_right, ElementsAre());
+  EXPECT_THAT(read("llama", "llama").strip_right, ElementsAre());
+  EXPECT_THAT(read("modern-bert", "gpt2").strip_left, ElementsAre(first + 1));
+  EXPECT_THAT(read("jina-bert-v3", "t5").strip_left, ElementsAre(first));
+  EXPECT_THAT(read("bert", "t5").strip_left, ElementsAre());
 }
 
 TEST(Tokenizer, user_defined_tokens_are_always_read) {

@@ -33,10 +33,13 @@ TEST(RerankRequest, takes_documents_as_strings_and_as_objects) {
   EXPECT_THAT(asked->documents, ElementsAre("a", "b", ""));
   EXPECT_EQ(asked->top_n, 3U);
   EXPECT_FALSE(asked->return_documents);
-  const auto some = parse(R"("query":"q","documents":["a","b"],"top_n":1,"return_documents":true)");
+  EXPECT_FALSE(asked->normalize);
+  const auto some = parse(
+      R"("query":"q","documents":["a","b"],"top_n":1,"return_documents":true,"normalize":true)");
   ASSERT_TRUE(some) << some.error().message;
   EXPECT_EQ(some->top_n, 1U);
   EXPECT_TRUE(some->return_documents);
+  EXPECT_TRUE(some->normalize);
   EXPECT_EQ(parse(R"("query":"q","documents":["a","b"],"top_n":9)")->top_n, 2U);
 }
 
@@ -53,6 +56,7 @@ TEST(RerankRequest, names_what_is_wrong_and_where) {
            {R"("query":"q","documents":["a"],"top_n":0)", "top_n"},
            {R"("query":"q","documents":["a"],"top_n":1.5)", "top_n"},
            {R"("query":"q","documents":["a"],"return_documents":1)", "return_documents"},
+           {R"("query":"q","documents":["a"],"normalize":1)", "normalize"},
            {R"("query":"q","documents":["a"],"stream":true)", "stream"}}) {
     EXPECT_EQ(refused(fields), parameter) << fields;
   }
@@ -62,10 +66,19 @@ TEST(RerankRequest, names_what_is_wrong_and_where) {
 }
 
 TEST(Relevance, is_the_score_of_one_class_and_the_first_ones_part_of_several) {
-  EXPECT_EQ(relevance({-3.5F}), -3.5F);
-  EXPECT_EQ(relevance({2, 2}), 0.5F);
-  EXPECT_FLOAT_EQ(relevance({1, 0}), static_cast<float>(1 / (1 + std::exp(-1.0))));
-  EXPECT_EQ(relevance({-1000, 1000}), 0.0F);
+  EXPECT_EQ(relevance({-3.5F}, false), -3.5F);
+  for (const bool normalize : {false, true}) {
+    EXPECT_EQ(relevance({2, 2}, normalize), 0.5F);
+    EXPECT_FLOAT_EQ(relevance({1, 0}, normalize), static_cast<float>(1 / (1 + std::exp(-1.0))));
+    EXPECT_EQ(relevance({-1000, 1000}, normalize), 0.0F);
+  }
+}
+
+TEST(Relevance, of_one_class_is_from_0_to_1_where_it_is_normalized) {
+  EXPECT_EQ(relevance({0}, true), 0.5F);
+  EXPECT_FLOAT_EQ(relevance({-3.5F}, true), static_cast<float>(1 / (1 + std::exp(3.5))));
+  EXPECT_EQ(relevance({-1000}, true), 0.0F);
+  EXPECT_EQ(relevance({1000}, true), 1.0F);
 }
 
 TEST(RerankBody, has_the_most_relevant_first_and_of_equal_ones_the_first) {
@@ -75,16 +88,22 @@ TEST(RerankBody, has_the_most_relevant_first_and_of_equal_ones_the_first) {
     return made;
   };
   const std::vector<Output> whole = {output(0.25F), output(-1), output(2), output(0.25F)};
-  RerankBody all("m", 4, {});
+  RerankBody all("m", 4, false, {});
   EXPECT_EQ(all.body(whole, {.prompt_tokens = 12}),
             R"({"object":"list","model":"m","results":[{"index":2,"relevance_score":2},)"
             R"({"index":0,"relevance_score":0.25},{"index":3,"relevance_score":0.25},)"
             R"({"index":1,"relevance_score":-1}],)"
             R"("usage":{"prompt_tokens":12,"total_tokens":12}})");
-  RerankBody some("m", 1, {"a", "b", "c\"", "d"});
+  RerankBody some("m", 1, false, {"a", "b", "c\"", "d"});
   EXPECT_EQ(some.body(whole, {.prompt_tokens = 12}),
             R"({"object":"list","model":"m","results":[{"index":2,"relevance_score":2,)"
             R"("document":{"text":"c\""}}],"usage":{"prompt_tokens":12,"total_tokens":12}})");
+  const std::vector<Output> large = {output(200), output(0), output(300)};
+  RerankBody normalized("m", 3, true, {});
+  EXPECT_EQ(normalized.body(large, {.prompt_tokens = 9}),
+            R"({"object":"list","model":"m","results":[{"index":2,"relevance_score":1},)"
+            R"({"index":0,"relevance_score":1},{"index":1,"relevance_score":0.5}],)"
+            R"("usage":{"prompt_tokens":9,"total_tokens":9}})");
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// The mean of the rows of a token's sequence.
+#include <utility>
+
+#include "engine/operations/operation_table.h"
+#include "engine/operations/rank_planner.h"
+
+namespace lockstep {
+namespace {
+
+void plan_mean(RankPlanner& planner, const Group& group) {
+  const GraphNode& node = planner.graph().nodes()[group.lead];
+  const Range own = planner.own_columns(node.output);
+  MeanStep step{.x = planner.operand(node.inputs[0], own),
+                .columns = own.size(),
+                .output = planner.place_output(node.output)};
+  planner.values().consume(node.inputs[0]);
+  const Meet meet = planner.meet_behind(node.output, step.output);
+  planner.emit(std::move(step), meet);
+}
+
+}  // namespace
+
+const OperationRow kMeanRowsRow = {.operation = Operation::kMeanRows,
+                                   .name = "mean of rows",
+                                   .split = SplitRule::kFirstInput,
+                                   .plan = plan_mean};
+
+}  // namespace lockstep
