@@ -97,6 +97,23 @@ struct ConvolutionRow {
   size_t count = 0;        // columns
 };
 
+// One token of one head of a gated delta net, of some columns of the head's values. Any alignment.
+//   kept = decay * (sum over i of fma(k[i], S[i][c], ...), i ascending, from 0)
+//   u = beta * (v[c] - kept)
+//   S[i][c] = fma(k[i], u, decay * S[i][c])
+//   out[c] = sum over i of fma(q[i], the new S[i][c], ...), i ascending, from 0
+struct DeltaRow {
+  const float* q = nullptr;  // `dimension` of each
+  const float* k = nullptr;
+  const float* v = nullptr;
+  float decay = 0;
+  float beta = 0;
+  size_t dimension = 0;
+  float* state = nullptr;   // S[i][c] at i * state_stride + c
+  size_t state_stride = 0;  // floats
+  size_t count = 0;         // columns
+};
+
 using MatmulKernel = void (*)(const MatmulArguments&);
 // `parameters`: Activation's; anything where the function has none.
 using ActivationKernel = void (*)(const float* x, size_t count, const float* parameters,
@@ -173,6 +190,8 @@ struct KernelTable {
 
   // One token of a causal convolution.
   void (*convolve)(const ConvolutionRow& row, float* out);
+  // One token of a gated delta net.
+  void (*apply_delta)(const DeltaRow& row, float* out);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);

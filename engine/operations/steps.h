@@ -7,6 +7,7 @@
 
 #include "engine/operations/attention/attend_step.h"
 #include "engine/operations/convolution/convolution_step.h"
+#include "engine/operations/delta_net/delta_net_step.h"
 #include "engine/operations/elementwise/elementwise_step.h"
 #include "engine/operations/embed/embed_step.h"
 #include "engine/operations/experts/expert_steps.h"
@@ -22,10 +23,11 @@ namespace lockstep {
 // never changes a result: every output element is computed in the kernels' fixed order, whole by
 // one worker, or, where a long sequence's keys are cut into chunks, in parts that one worker merges
 // in order.
-using StepWork = std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
-                              RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep,
-                              AllReduceStep, ElementwiseStep, HeadsStep, CopyHeadsStep,
-                              NormSumsStep, NormScaleStep, ExpertProductStep, ConvolutionStep>;
+using StepWork =
+    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
+                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
+                 ElementwiseStep, HeadsStep, CopyHeadsStep, NormSumsStep, NormScaleStep,
+                 ExpertProductStep, ConvolutionStep, DeltaNetStep>;
 
 std::string step_text(const StepWork& step);
 

@@ -56,6 +56,9 @@ class ReferenceWalk {
   ReferenceRows layer_norm(const GraphNode& node);
   ReferenceRows elementwise(const GraphNode& node);
   ReferenceRows convolve(const GraphNode& node);
+  ReferenceRows delta_net(const GraphNode& node);
+  std::vector<double> delta_head(const GraphNode& node, size_t head, size_t token,
+                                 std::vector<double>& state);
   ReferenceRows rotate(const GraphNode& node);
   ReferenceRows compute(const GraphNode& node);
 
