@@ -119,8 +119,10 @@ inline constexpr size_t kMostExperts = 1024;
 inline constexpr size_t kLeastTaps = 2;
 inline constexpr size_t kMostTaps = 16;
 
-// The most dimensions of a key that a delta net has.
+// The most dimensions of a key that a delta net has, and of a value whose norm and gate can be a
+// part of its step.
 inline constexpr size_t kMostDeltaDimensions = 256;
+inline constexpr size_t kMostGatedDimensions = 256;
 
 // The heads of a gated delta net: each key head belongs to as many value heads as another.
 struct DeltaShape {

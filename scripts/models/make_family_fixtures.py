@@ -652,6 +652,13 @@ def next_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.n
     return {f"{DELTA_NAMES[part]}.weight": values}
 
 
+def old_next_layout(family: Family, rest: str, values: np.ndarray) -> dict | None:
+    """Older files have the rows of in_proj_qkvz as they are."""
+    if rest == "linear_attn.in_proj_qkvz.weight":
+        return {"ssm_in.weight": values}
+    return next_layout(family, rest, values)
+
+
 def in_turns(family: Family, values: np.ndarray) -> np.ndarray:
     """Values of value heads, which follow one another by key heads: one of each key head first."""
     heads, keys = family.options["linear_num_value_heads"], family.options["linear_num_key_heads"]
@@ -1127,6 +1134,13 @@ FAMILIES = (
            layers=3, epsilon=1e-6, rope_base=1e7, rope={"partial_rotary_factor": 0.5},
            adds_one=True, norm_before_feed_forward="post_attention_norm", layout=next_layout,
            gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25),
+    Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM",
+           DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
+           DELTA_KEYS | {"full_attention_interval": 2, "expert_shared_feed_forward_length": 40},
+           layers=3, epsilon=1e-6, rope_base=1e7, rope={"partial_rotary_factor": 0.5},
+           adds_one=True, norm_before_feed_forward="post_attention_norm", layout=old_next_layout,
+           gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25,
+           same_as="qwen3next"),
 )
 
 

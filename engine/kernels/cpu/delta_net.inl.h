@@ -1,9 +1,9 @@
-// A token of a gated delta net; see kernel_table.h. Written over the small vector type, and without
+// Tokens of a gated delta net; see kernel_table.h. Written over the small vector type, and without
 // functions of the standard library (elementwise.inl.h).
 //
-// A lane owns a column of the state. Each sum is one chain, so several columns' chains run side by
-// side: four vectors hide the latency of a multiply-add. The state is read twice and written once,
-// from the first cache where a caller gives as many columns as fit it.
+// A lane owns a column of the state. Each sum is one chain, so the chains of several columns and of
+// both sums run side by side. A row of the state is read and written once for each token: what has
+// just become of it is multiplied with the next token's key while it is in a register.
 #pragma once
 
 #include <cstddef>
@@ -13,61 +13,106 @@
 namespace lockstep {
 namespace {
 
+// Columns from `column` on: a vector of them for each of these.
 template <size_t kVectors>
-inline void apply_delta_columns(const DeltaRow& row, size_t column, float* out) {
-  const F32x16 decay = broadcast(row.decay);
-  F32x16 sums[kVectors];
-  for (F32x16& sum : sums) sum = zero();
-  const float* state = row.state + column;
-  for (size_t i = 0; i < row.dimension; ++i, state += row.state_stride) {
-    const F32x16 k = broadcast(row.k[i]);
-    for (size_t j = 0; j < kVectors; ++j) sums[j] = fma(k, load(state + 16 * j), sums[j]);
+struct DeltaSums {
+  F32x16 of[kVectors];
+
+  void clear() {
+    for (F32x16& sum : of) sum = zero();
   }
+};
+
+// The sums of the state times the first token's key.
+template <size_t kVectors>
+inline DeltaSums<kVectors> sum_keys(const DeltaRows& rows, size_t column) {
+  DeltaSums<kVectors> sums;
+  sums.clear();
+  const float* state = rows.state + column;
+  for (size_t i = 0; i < rows.dimension; ++i, state += rows.state_stride) {
+    const F32x16 k = broadcast(rows.tokens->k[i]);
+    for (size_t j = 0; j < kVectors; ++j) sums.of[j] = fma(k, load(state + 16 * j), sums.of[j]);
+  }
+  return sums;
+}
+
+// `kept`: the sums of the state times this token's key; becomes those of the next one's, if there
+// is one.
+template <size_t kVectors, bool kHasNext>
+inline void apply_delta_token(const DeltaRows& rows, const DeltaToken& token, size_t column,
+                              DeltaSums<kVectors>& kept) {
+  const F32x16 decay = broadcast(token.decay);
+  const F32x16 beta = broadcast(token.beta);
   F32x16 changes[kVectors];
+  DeltaSums<kVectors> sums;
   for (size_t j = 0; j < kVectors; ++j) {
-    const F32x16 missing = sub(load(row.v + column + 16 * j), mul(decay, sums[j]));
-    changes[j] = mul(broadcast(row.beta), missing);
-    sums[j] = zero();
+    const F32x16 missing = sub(load(token.v + column + 16 * j), mul(decay, kept.of[j]));
+    changes[j] = mul(beta, missing);
   }
-  float* changed = row.state + column;
-  for (size_t i = 0; i < row.dimension; ++i, changed += row.state_stride) {
-    const F32x16 k = broadcast(row.k[i]);
-    const F32x16 q = broadcast(row.q[i]);
+  sums.clear();
+  kept.clear();
+  const float* const next_k = kHasNext ? (&token + 1)->k : nullptr;
+  float* state = rows.state + column;
+  for (size_t i = 0; i < rows.dimension; ++i, state += rows.state_stride) {
+    const F32x16 k = broadcast(token.k[i]);
+    const F32x16 q = broadcast(token.q[i]);
     for (size_t j = 0; j < kVectors; ++j) {
-      const F32x16 next = fma(k, changes[j], mul(decay, load(changed + 16 * j)));
-      store(changed + 16 * j, next);
-      sums[j] = fma(q, next, sums[j]);
+      const F32x16 next = fma(k, changes[j], mul(decay, load(state + 16 * j)));
+      store(state + 16 * j, next);
+      sums.of[j] = fma(q, next, sums.of[j]);
+      if constexpr (kHasNext) kept.of[j] = fma(broadcast(next_k[i]), next, kept.of[j]);
     }
   }
-  for (size_t j = 0; j < kVectors; ++j) store(out + column + 16 * j, sums[j]);
+  for (size_t j = 0; j < kVectors; ++j) store(token.out + column + 16 * j, sums.of[j]);
 }
 
-// Fewer than 16 columns.
-inline void apply_delta_rest(const DeltaRow& row, size_t column, float* out) {
-  const size_t lanes = row.count - column;
-  const F32x16 decay = broadcast(row.decay);
+template <size_t kVectors>
+inline void apply_delta_columns(const DeltaRows& rows, size_t column) {
+  DeltaSums<kVectors> kept = sum_keys<kVectors>(rows, column);
+  const DeltaToken* const last = rows.tokens + rows.token_count - 1;
+  for (const DeltaToken* token = rows.tokens; token != last; ++token) {
+    apply_delta_token<kVectors, true>(rows, *token, column, kept);
+  }
+  apply_delta_token<kVectors, false>(rows, *last, column, kept);
+}
+
+// Fewer than 16 columns, token by token.
+inline void apply_delta_rest(const DeltaRows& rows, const DeltaToken& token, size_t column) {
+  const size_t lanes = rows.count - column;
+  const F32x16 decay = broadcast(token.decay);
   F32x16 sum = zero();
-  float* state = row.state + column;
-  for (size_t i = 0; i < row.dimension; ++i) {
-    sum = fma(broadcast(row.k[i]), load_first(state + i * row.state_stride, lanes), sum);
+  float* state = rows.state + column;
+  for (size_t i = 0; i < rows.dimension; ++i) {
+    sum = fma(broadcast(token.k[i]), load_first(state + i * rows.state_stride, lanes), sum);
   }
-  const F32x16 missing = sub(load_first(row.v + column, lanes), mul(decay, sum));
-  const F32x16 change = mul(broadcast(row.beta), missing);
+  const F32x16 missing = sub(load_first(token.v + column, lanes), mul(decay, sum));
+  const F32x16 change = mul(broadcast(token.beta), missing);
   sum = zero();
-  for (size_t i = 0; i < row.dimension; ++i, state += row.state_stride) {
+  for (size_t i = 0; i < rows.dimension; ++i, state += rows.state_stride) {
     const F32x16 kept = mul(decay, load_first(state, lanes));
-    const F32x16 next = fma(broadcast(row.k[i]), change, kept);
+    const F32x16 next = fma(broadcast(token.k[i]), change, kept);
     store_first(state, next, lanes);
-    sum = fma(broadcast(row.q[i]), next, sum);
+    sum = fma(broadcast(token.q[i]), next, sum);
   }
-  store_first(out + column, sum, lanes);
+  store_first(token.out + column, sum, lanes);
 }
 
-inline void apply_delta(const DeltaRow& row, float* out) {
+// One token's state comes from memory, that of several stays in the first cache: of 128 dimensions
+// 16 KiB are two vectors of columns.
+inline void apply_delta(const DeltaRows& rows) {
   size_t column = 0;
-  for (; column + 64 <= row.count; column += 64) apply_delta_columns<4>(row, column, out);
-  for (; column + 16 <= row.count; column += 16) apply_delta_columns<1>(row, column, out);
-  if (column < row.count) apply_delta_rest(row, column, out);
+  if (rows.token_count == 1) {
+    for (; column + 64 <= rows.count; column += 64) apply_delta_columns<4>(rows, column);
+  }
+  constexpr size_t kColumns = 16 * kDeltaVectors;
+  for (; column + kColumns <= rows.count; column += kColumns) {
+    apply_delta_columns<kDeltaVectors>(rows, column);
+  }
+  for (; column + 16 <= rows.count; column += 16) apply_delta_columns<1>(rows, column);
+  if (column == rows.count) return;
+  for (size_t token = 0; token < rows.token_count; ++token) {
+    apply_delta_rest(rows, rows.tokens[token], column);
+  }
 }
 
 }  // namespace

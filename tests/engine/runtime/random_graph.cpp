@@ -339,7 +339,8 @@ class GraphMaker {
     const ValueId behind = product_of_states(h, columns);
     return product_of_states(graph_.convolve_gated(x, before, behind, factors, bias), columns_);
   }
-  // Its inputs are products that are convolved or not; values may be cut within a key head's.
+  // Its inputs are products that are convolved or not, and then activated or not; values may be cut
+  // within a key head's. What it gives is normed and gated in most graphs.
   ValueId delta_net(ValueId h) {
     const DeltaShape shape = {.value_heads = 2 * (1 + pick_of_states(3)),
                               .key_heads = 1 + pick_of_states(2),
@@ -349,17 +350,33 @@ class GraphMaker {
     const size_t wide = shape.value_heads * 32 * (has_large_blocks_ ? 8 : 1 + pick_of_states(3));
     const auto input = [&](size_t columns) {
       const ValueId x = product_of_states(h, columns);
-      if (pick_of_states(2) == 0) return x;
-      return graph_.convolve(x, vector("factors", columns * 4));
+      if (pick_of_states(3) == 0) return x;
+      const ValueId y = graph_.convolve(x, vector("factors", columns * 4));
+      return pick_of_states(3) == 0 ? y : graph_.activation(ActivationFunction::kSilu, y);
     };
     const ValueId q = input(shape.key_heads * dimension);
     const ValueId k = input(shape.key_heads * dimension);
     const ValueId v = input(wide);
-    const ValueId beta = product_of_states(h, shape.value_heads);
-    const ValueId alpha = product_of_states(h, shape.value_heads);
+    const auto [beta, alpha] = head_factors(h, shape);
     const ValueId y = graph_.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
                                        vector("bias", shape.value_heads), shape);
-    return product_of_states(y, columns_);
+    if (pick_of_states(4) == 0) return product_of_states(y, columns_);
+    const WeightId weight = vector("norm", wide / shape.value_heads);
+    const ValueId normed = graph_.head_norm(y, weight, kEpsilon, shape.value_heads);
+    if (pick_of_states(4) == 0) return product_of_states(normed, columns_);
+    const ValueId open = product_of_states(h, wide);
+    return product_of_states(graph_.gate(ActivationFunction::kSilu, open, normed), columns_);
+  }
+  // Beta and alpha: two products, or for each key head a part of one's columns.
+  std::array<ValueId, 2> head_factors(ValueId h, const DeltaShape& shape) {
+    if (pick_of_states(2) == 0) {
+      const ValueId beta = product_of_states(h, shape.value_heads);
+      return {beta, product_of_states(h, shape.value_heads)};
+    }
+    const size_t each = shape.value_heads / shape.key_heads;
+    const ValueId both = product_of_states(h, 2 * shape.value_heads);
+    const ValueId beta = graph_.slice_heads(both, shape.key_heads, 0, each);
+    return {beta, graph_.slice_heads(both, shape.key_heads, each, each)};
   }
   ValueId product_of_states(ValueId x, size_t rows) {
     return graph_.matmul(x, matrix(rows, graph_.columns(x)));
