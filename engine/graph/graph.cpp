@@ -293,6 +293,33 @@ ValueId Graph::convolve_gated(ValueId x, ValueId before, ValueId behind, WeightI
                              .bias = bias});
 }
 
+ValueId Graph::delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId alpha,
+                         WeightId decay, WeightId bias, const DeltaShape& shape) {
+  const size_t heads = shape.value_heads;
+  CHECK(shape.key_heads > 0 && heads % shape.key_heads == 0, "{} value heads of {} key heads",
+        heads, shape.key_heads);
+  const size_t dimension = columns(k) / shape.key_heads;
+  CHECK(columns(q) == columns(k) && columns(k) % shape.key_heads == 0 &&
+            dimension <= kMostDeltaDimensions && columns(v) % (heads * kHeadBlock) == 0,
+        "{} columns of queries, {} of {} keys and {} of {} values", columns(q), columns(k),
+        shape.key_heads, columns(v), heads);
+  CHECK(columns(beta) == heads && columns(alpha) == heads && weights_[decay].columns == heads &&
+            weights_[bias].columns == heads,
+        "other factors than {} heads have", heads);
+  for (const ValueId input : {v, q, k, beta, alpha}) {
+    CHECK(rows(input) == Rows::kTokens, "value {} has not a row for every token", input);
+  }
+  return append({.operation = Operation::kDeltaNet,
+                 .inputs = {v, q, k, beta, alpha},
+                 .weight = decay,
+                 .bias = bias,
+                 .head_count = heads,
+                 .head_dimension = dimension,
+                 .value_dimension = columns(v) / heads,
+                 .delta = shape},
+                columns(v));
+}
+
 ValueId Graph::add(ValueId x, ValueId y) {
   CHECK(columns(x) == columns(y), "{} and {} columns cannot be added", columns(x), columns(y));
   return append({.operation = Operation::kAdd, .inputs = {x, y}}, columns(x));
@@ -398,6 +425,23 @@ float alibi_slope(size_t head, size_t head_count, float bias) {
   const size_t place = beyond ? 2 * (head - whole) : head;
   const double share = static_cast<double>(place + 1) / static_cast<double>(count);
   return static_cast<float>(std::exp2(-double{bias} * share));
+}
+
+Range delta_operand(const GraphNode& node, size_t input, Range value_heads) {
+  const auto columns = [&](size_t each) {
+    return Range{value_heads.begin * each, value_heads.end * each};
+  };
+  if (input == 0) return columns(node.value_dimension);
+  if (input > 2 || value_heads.empty()) return columns(1);
+  const DeltaShape& shape = node.delta;
+  const bool takes_all = shape.is_tiled && value_heads.size() >= shape.key_heads;
+  size_t first = shape.key_head(value_heads.begin);
+  size_t last = shape.key_head(value_heads.end - 1);
+  if (takes_all || first > last) {
+    first = 0;
+    last = shape.key_heads - 1;
+  }
+  return {first * node.head_dimension, (last + 1) * node.head_dimension};
 }
 
 bool has_own_norms(const Graph& graph, const GraphNode& node) {

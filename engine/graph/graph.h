@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/range.h"
 #include "engine/kernels/activation_function.h"
 #include "engine/kernels/rotary.h"
 #include "engine/tensor/format.h"
@@ -62,6 +63,8 @@ enum class Operation : uint8_t {
   kTemperature,
   // Each column by itself over its sequence's last tokens: Graph::convolve(). Keeps a state.
   kConvolution,
+  // Inputs v, q, k, beta, alpha: DeltaShape, in delta_net(). Keeps a state.
+  kDeltaNet,
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
@@ -76,7 +79,7 @@ inline bool gives_logit_rows(Operation operation) {
   return operation == Operation::kSelectRows || operation == Operation::kMeanRows;
 }
 
-inline constexpr size_t kOperationCount = 24;
+inline constexpr size_t kOperationCount = 25;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -122,6 +125,25 @@ inline constexpr size_t kMostExperts = 1024;
 // A convolution is over so many tokens at least and at most.
 inline constexpr size_t kLeastTaps = 2;
 inline constexpr size_t kMostTaps = 16;
+
+// The most dimensions of a key that a delta net has, and of a value whose norm and gate can be a
+// part of its step.
+inline constexpr size_t kMostDeltaDimensions = 256;
+inline constexpr size_t kMostGatedDimensions = 256;
+
+// The heads of a gated delta net: each key head belongs to as many value heads as another.
+struct DeltaShape {
+  size_t value_heads = 0;
+  size_t key_heads = 0;
+  // Value head h has key head h modulo key_heads; else those of a key head follow one another.
+  bool is_tiled = false;
+  float epsilon = 0;  // of the norms of queries and keys
+
+  size_t key_head(size_t value_head) const {
+    return is_tiled ? value_head % key_heads : value_head / (value_heads / key_heads);
+  }
+  friend bool operator==(const DeltaShape&, const DeltaShape&) = default;
+};
 
 // Which row of a table a token looks up.
 enum class EmbedIndex : uint8_t {
@@ -183,6 +205,7 @@ struct GraphNode {
   AttentionTraits attention = {};      // kAttention
   float scale = 0;                     // kScale, kSoftCap, kClamp
   Temperature temperature = {};        // kTemperature
+  DeltaShape delta = {};               // kDeltaNet
   size_t taps = 0;                     // kConvolution: tokens, its own included
   Activation activation = {};          // kActivation, kGate, kScaleRows
   size_t rotary = 0;                   // kRotary: which of the graph's tables
@@ -263,6 +286,14 @@ class Graph {
   // The same of before * x, the sum times behind: the short convolution of LFM2, 2025.
   ValueId convolve_gated(ValueId x, ValueId before, ValueId behind, WeightId weight,
                          WeightId bias = kNone);
+  // A gated delta net (S. Yang, J. Kautz, A. Hatamizadeh, 2024). A value head has a matrix S of its
+  // key's dimensions times its values'; before the sequence's first token it is zero. With
+  // q' = q / sqrt(q q + epsilon) / sqrt(dimensions), k' = k / sqrt(k k + epsilon),
+  //   S <- S * exp(decay * softplus(alpha + bias))
+  //   S <- S + k' (sigmoid(beta) * (v - S^T k'))^T
+  // it gives S^T q'. `beta`, `alpha`: a column for each value head; `decay`, `bias`: vectors alike.
+  ValueId delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId alpha, WeightId decay,
+                    WeightId bias, const DeltaShape& shape);
   ValueId select_rows(ValueId x);
   // The mean of the rows of all of a token's sequence, for each token whose logits are asked for:
   // behind attention that sees all tokens ahead, so that the sequence is in one pass.
@@ -317,8 +348,11 @@ class Graph {
 
 // Whether the node keeps a state of each sequence from one pass to the next.
 inline bool has_state(const GraphNode& node) {
-  return node.operation == Operation::kConvolution;
+  return node.operation == Operation::kConvolution || node.operation == Operation::kDeltaNet;
 }
+
+// The columns of a delta net's input that these of its value heads read.
+Range delta_operand(const GraphNode& node, size_t input, Range value_heads);
 
 // Whether a norm of heads has a weight for each of several.
 bool has_own_norms(const Graph& graph, const GraphNode& node);

@@ -97,6 +97,30 @@ struct ConvolutionRow {
   size_t count = 0;        // columns
 };
 
+// Some columns of one head of a gated delta net: tokens of a sequence that follow one another. Of
+// each, in order:
+//   kept = decay * (sum over i of fma(k[i], S[i][c], ...), i ascending, from 0)
+//   u = beta * (v[c] - kept)
+//   S[i][c] = fma(k[i], u, decay * S[i][c])
+//   out[c] = sum over i of fma(q[i], the new S[i][c], ...), i ascending, from 0
+// Any alignment.
+struct DeltaToken {
+  const float* q = nullptr;  // `dimension` of each
+  const float* k = nullptr;
+  const float* v = nullptr;  // `count` of each
+  float* out = nullptr;
+  float decay = 0;
+  float beta = 0;
+};
+struct DeltaRows {
+  const DeltaToken* tokens = nullptr;
+  size_t token_count = 0;  // at least one
+  size_t dimension = 0;
+  float* state = nullptr;   // S[i][c] at i * state_stride + c
+  size_t state_stride = 0;  // floats
+  size_t count = 0;         // columns
+};
+
 using MatmulKernel = void (*)(const MatmulArguments&);
 // `parameters`: Activation's; anything where the function has none.
 using ActivationKernel = void (*)(const float* x, size_t count, const float* parameters,
@@ -173,6 +197,8 @@ struct KernelTable {
 
   // One token of a causal convolution.
   void (*convolve)(const ConvolutionRow& row, float* out);
+  // Tokens of a gated delta net. No bit depends on how many come together.
+  void (*apply_delta)(const DeltaRows& rows);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);

@@ -26,6 +26,7 @@ enum class SplitRule : uint8_t {
   kFirstInput,  // as the first input
   kInputs,      // as the inputs, of which each element is computed by itself
   kHeads,       // at the heads at which an input is cut, each head by itself
+  kValueHeads,  // at the heads at which the first input is cut; of others what these read
 };
 
 // The data that an operation reads beside its operands' rows; it takes most of a pass's time.
@@ -92,6 +93,7 @@ extern const OperationRow kSliceHeadsRow;
 extern const OperationRow kJoinHeadsRow;
 extern const OperationRow kTemperatureRow;
 extern const OperationRow kConvolutionRow;
+extern const OperationRow kDeltaNetRow;
 extern const OperationRow kRouteRow;
 extern const OperationRow kExpertMatmulRow;
 extern const OperationRow kExpertSumRow;

@@ -7,6 +7,7 @@
 
 #include "engine/operations/attention/attend_step.h"
 #include "engine/operations/convolution/convolution_step.h"
+#include "engine/operations/delta_net/delta_net_step.h"
 #include "engine/operations/elementwise/elementwise_step.h"
 #include "engine/operations/embed/embed_step.h"
 #include "engine/operations/experts/expert_steps.h"
@@ -27,7 +28,7 @@ using StepWork =
     std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
                  ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
                  ElementwiseStep, HeadsStep, CopyHeadsStep, NormSumsStep, NormScaleStep,
-                 ExpertProductStep, ConvolutionStep, MeanStep>;
+                 ExpertProductStep, ConvolutionStep, DeltaNetStep, MeanStep>;
 
 std::string step_text(const StepWork& step);
 

@@ -16,6 +16,14 @@ bool is_handed_on(const GraphNode& node, ValueId value) {
          (node.operation == Operation::kScaleRows && node.inputs[0] == value);
 }
 
+// The columns of whole heads of a delta net's operand: of values those of a key head's together,
+// where they follow one another, so that a rank has the key heads that its values read.
+size_t delta_block(const GraphNode& node, ValueId value) {
+  if (value != node.inputs[0]) return node.head_dimension;
+  const size_t group = node.delta.is_tiled ? 1 : node.delta.value_heads / node.delta.key_heads;
+  return group * node.value_dimension;
+}
+
 }  // namespace
 
 std::vector<WeightId> matrices_of(const GraphNode& product) {
@@ -39,6 +47,9 @@ size_t CutUnits::input_block(ValueId value) const {
   for (const size_t index : roles_.consumers(value)) {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
+    if (row_of(node.operation).split == SplitRule::kValueHeads) {
+      block = std::lcm(block, delta_block(node, value));
+    }
     if (is_handed_on(node, value)) block = std::lcm(block, input_block(node.output));
     if (is_whole_norm(node)) {
       block = std::lcm(std::lcm(block, kChunkColumns), input_block(node.output));

@@ -20,6 +20,12 @@ bool ProductRoles::is_factors(ValueId value) const {
   });
 }
 
+// Whether the value has a column for each head of a delta net, which every rank finds out.
+bool is_head_factors(const GraphNode& node, ValueId value) {
+  return node.operation == Operation::kDeltaNet &&
+         (value == node.inputs[3] || value == node.inputs[4]);
+}
+
 // Follows what happens to a product's output up to where it ends in something else.
 Role ProductRoles::role_of(const GraphNode& product) const {
   ValueId value = product.output;
@@ -32,6 +38,7 @@ Role ProductRoles::role_of(const GraphNode& product) const {
       value = next->output;
       continue;
     }
+    if (is_head_factors(*next, value)) return Role::kFactors;
     if (has_state(*next)) return Role::kActivation;
     switch (next->operation) {
       case Operation::kAttention:

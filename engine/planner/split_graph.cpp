@@ -87,6 +87,7 @@ class Splitter {
   void split_at_heads(const GraphNode& node);
   void find_factors(const GraphNode& node);
   void split_convolution(const GraphNode& node);
+  void split_delta_net(const GraphNode& node);
   bool is_cut_at_chunks(ValueId value) const;
   bool is_held_whole(ValueId value) const;
   bool lacks_columns(const GraphNode& product, const ValueSplit& input) const;
@@ -395,6 +396,30 @@ void Splitter::split_convolution(const GraphNode& node) {
   if (node.bias != kNone) split_.weights[node.bias] = {SplitKind::kSliced, true, output.columns};
 }
 
+// Value heads are computed where the values are, if these are cut at heads; else every rank
+// computes all of them. What a rank then lacks of an input it gets.
+void Splitter::split_delta_net(const GraphNode& node) {
+  const DeltaShape& shape = node.delta;
+  const std::vector<Range> all(split_.rank_count, {0, shape.value_heads});
+  const auto heads = heads_of(node.inputs[0], shape.value_heads);
+  if (heads) {
+    split_.values[node.output] = sliced(scaled(*heads, node.value_dimension), false);
+    for (const WeightId factors : {node.weight, node.bias}) {
+      split_.weights[factors] = {SplitKind::kSliced, true, *heads};
+    }
+  }
+  for (size_t index = 0; index < node.inputs.size(); ++index) {
+    ValueSplit& input = split_.values[node.inputs[index]];
+    if (input.kind != SplitKind::kSliced) continue;
+    for (size_t rank = 0; rank < split_.rank_count; ++rank) {
+      const Range needed = delta_operand(node, index, heads.value_or(all)[rank]);
+      const Range held = input.columns[rank];
+      const bool has_all = held.begin <= needed.begin && needed.end <= held.end;
+      input.whole = input.whole || !(needed.empty() || has_all);
+    }
+  }
+}
+
 // Whether each of several ranks has all of the value, as keys that all ranks' queries attend to.
 bool Splitter::is_held_whole(ValueId value) const {
   const Range all = {0, graph_.columns(value)};
@@ -469,6 +494,9 @@ void Splitter::split_node(const GraphNode& node) {
       break;
     case SplitRule::kHeads:
       split_at_heads(node);
+      break;
+    case SplitRule::kValueHeads:
+      split_delta_net(node);
       break;
   }
   if (node.operation == Operation::kScaleRows) find_factors(node);

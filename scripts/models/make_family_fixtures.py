@@ -96,7 +96,7 @@ FILE_NAMES = TENSOR_NAMES | {  # within one layer: transformers' name to the fil
 COMMON_NAMES = {  # parts of some mixtures' names: what most others have instead
     "expert_bias": "e_score_correction_bias", "feed_forward.w1.": "mlp.gate_proj.",
     "feed_forward.w2.": "mlp.down_proj.", "feed_forward.w3.": "mlp.up_proj.",
-    "conv.out_proj.": "conv.o_proj.", "self_attn.out_proj.": "self_attn.o_proj.",
+    "linear_attn.out_proj.": "linear_attn.o_proj.", "conv.out_proj.": "conv.o_proj.", "self_attn.out_proj.": "self_attn.o_proj.",
     ".ffn_norm.": ".post_attention_layernorm.",
     "mlp.gate.wg.": "mlp.gate.", "router.proj.": "mlp.gate.",
     "feed_forward.router.": "mlp.gate.", "feed_forward.": "mlp.", "block_sparse_moe.router.": "mlp.gate.",
@@ -556,6 +556,14 @@ MIMO2_LAST_KEYS = {"attention.head_count_kv": [1, 2, 1], "attention.key_length":
 INDEXER_OPTIONS = {"index_topk": 128, "index_head_dim": 64, "index_n_heads": 2}
 INDEXER_KEYS = {"attention.indexer.head_count": 2, "attention.indexer.key_length": 64,
                 "attention.indexer.top_k": 128}
+DELTA_OPTIONS = {"layer_types": ["linear_attention", "full_attention", "linear_attention"],
+                 "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                 "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+                 "linear_conv_kernel_dim": 4}
+DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 32, "ssm.group_count": 2,
+              "ssm.time_step_rank": 4, "ssm.inner_size": 128}
+DELTA_GAINS = {"linear_attn.norm.weight": 5.0}
+QWEN35_ROPE = {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 LFM2_OPTIONS = {"block_auto_adjust_ff_dim": False}
 LFM2_NAMES = {"model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm",
               "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
@@ -616,6 +624,61 @@ def mimo2_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarr
 def lfm2_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
     """A convolution's factors have one channel each there."""
     return {"shortconv.conv.weight": values[:, 0]} if rest == "conv.conv.weight" else None
+
+
+DELTA_NAMES = {"in_proj_qkv": "attn_qkv", "in_proj_z": "attn_gate", "in_proj_b": "ssm_beta",
+               "in_proj_a": "ssm_alpha", "in_proj_ba": "ssm_ba", "o_proj": "ssm_out",
+               "norm": "ssm_norm"}
+
+
+def next_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Key head by key head there: its queries, keys, values and gates."""
+    if not rest.startswith("linear_attn."):
+        return None
+    part = rest.removeprefix("linear_attn.").removesuffix(".weight")
+    if part == "A_log":
+        return {"ssm_a": -np.exp(values)}
+    if part == "dt_bias":
+        return {"ssm_dt.bias": values}
+    if part == "conv1d":
+        return {"ssm_conv1d.weight": values[:, 0]}
+    if part == "in_proj_qkvz":
+        heads, size = family.options["linear_num_key_heads"], family.options["linear_key_head_dim"]
+        each = (len(values) // heads - 2 * size) // 2
+        groups = np.split(values.reshape(heads, -1, family.hidden),
+                          [size, 2 * size, 2 * size + each], axis=1)
+        q, k, v, z = (group.reshape(-1, family.hidden) for group in groups)
+        return {"attn_qkv.weight": np.concatenate([q, k, v]), "attn_gate.weight": z}
+    return {f"{DELTA_NAMES[part]}.weight": values}
+
+
+def old_next_layout(family: Family, rest: str, values: np.ndarray) -> dict | None:
+    """Older files have the rows of in_proj_qkvz as they are."""
+    if rest == "linear_attn.in_proj_qkvz.weight":
+        return {"ssm_in.weight": values}
+    return next_layout(family, rest, values)
+
+
+def in_turns(family: Family, values: np.ndarray) -> np.ndarray:
+    """Values of value heads, which follow one another by key heads: one of each key head first."""
+    heads, keys = family.options["linear_num_value_heads"], family.options["linear_num_key_heads"]
+    groups = values.reshape(keys, heads // keys, len(values) // heads, *values.shape[1:])
+    return np.ascontiguousarray(groups.swapaxes(0, 1)).reshape(values.shape)
+
+
+def qwen35_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    tensors = next_layout(family, rest, values)
+    if tensors is None:
+        return None
+    [(name, values)] = tensors.items()
+    keys = 2 * family.options["linear_num_key_heads"] * family.options["linear_key_head_dim"]
+    if name in ("attn_qkv.weight", "ssm_conv1d.weight"):
+        values = np.concatenate([values[:keys], in_turns(family, values[keys:])])
+    elif name == "ssm_out.weight":
+        values = np.ascontiguousarray(in_turns(family, np.ascontiguousarray(values.T)).T)
+    elif name != "ssm_norm.weight":
+        values = in_turns(family, values)
+    return {name: values}
 
 
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -1054,6 +1117,30 @@ FAMILIES = (
            layers=3, rope_base=1e6, experts=4, chosen=2, expert_feed_forward=20,
            selection_biases=(0.05, -0.45), layer_gain=0.25, names=LFM2_NAMES, layout=lfm2_layout,
            last_keys={"attention.head_count_kv": [0, 1, 0]}),
+    Family("qwen35", "qwen35", "Qwen3_5ForCausalLM", DELTA_OPTIONS,
+           DELTA_KEYS | {"attention.recurrent_layers": [True, False, True]}, layers=3,
+           epsilon=1e-6, rope_base=1e7, rope=QWEN35_ROPE, sections=(2, 1, 1, 0), adds_one=True,
+           norm_before_feed_forward="post_attention_norm", layout=qwen35_layout,
+           gains=DELTA_GAINS),
+    Family("qwen35moe", "qwen35moe", "Qwen3_5MoeForCausalLM",
+           DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
+           DELTA_KEYS | {"full_attention_interval": 2, "expert_shared_feed_forward_length": 40},
+           layers=3, epsilon=1e-6, rope_base=1e7, rope=QWEN35_ROPE, sections=(2, 1, 1, 0),
+           adds_one=True, norm_before_feed_forward="post_attention_norm", layout=qwen35_layout,
+           gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25),
+    Family("qwen3next", "qwen3next", "Qwen3NextForCausalLM",
+           DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
+           DELTA_KEYS | {"full_attention_interval": 2, "expert_shared_feed_forward_length": 40},
+           layers=3, epsilon=1e-6, rope_base=1e7, rope={"partial_rotary_factor": 0.5},
+           adds_one=True, norm_before_feed_forward="post_attention_norm", layout=next_layout,
+           gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25),
+    Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM",
+           DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
+           DELTA_KEYS | {"full_attention_interval": 2, "expert_shared_feed_forward_length": 40},
+           layers=3, epsilon=1e-6, rope_base=1e7, rope={"partial_rotary_factor": 0.5},
+           adds_one=True, norm_before_feed_forward="post_attention_norm", layout=old_next_layout,
+           gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25,
+           same_as="qwen3next"),
 )
 
 
@@ -1297,7 +1384,8 @@ def file_tensors(family: Family, network: torch.nn.Module) -> dict[str, np.ndarr
     tensors = {}
     for name, parameter in all_parameters(network):
         values = parameter.detach().numpy()
-        if family.adds_one and name.endswith("norm.weight"):
+        adds_one = family.adds_one and not name.endswith("linear_attn.norm.weight")
+        if adds_one and name.endswith("norm.weight"):
             values = values + np.float32(1)
         part, kind = name.rsplit(".", 1)
         if part in whole:

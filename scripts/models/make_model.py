@@ -157,7 +157,10 @@ def add_positions(writer: gguf.GGUFWriter, shape: Shape) -> None:
 
 def add_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
     """Those of the tables that are the family's or the model's own."""
-    for key, value in (shape.family.keys | shape.keys).items():
+    keys = shape.family.keys | shape.keys
+    if shape.delta_nets:
+        keys |= shape.delta_nets.keys
+    for key, value in keys.items():
         add = {bool: writer.add_bool, float: writer.add_float32, str: writer.add_string}
         add.get(type(value), writer.add_uint32)(f"{shape.architecture}.{key}", value)
 

@@ -63,6 +63,30 @@ class Window:
 
 
 @dataclasses.dataclass(frozen=True)
+class DeltaNets:
+    """The gated delta nets of all but every `period`-th layer, which has attention."""
+    key_heads: int
+    value_heads: int
+    head_size: int = 128  # of keys and of values
+    taps: int = 4  # tokens that the convolutions before them are over
+    period: int = 4
+
+    @property
+    def key_columns(self) -> int:
+        return self.key_heads * self.head_size
+
+    @property
+    def value_columns(self) -> int:
+        return self.value_heads * self.head_size
+
+    @property
+    def keys(self) -> dict:
+        return {"ssm.conv_kernel": self.taps, "ssm.state_size": self.head_size,
+                "ssm.group_count": self.key_heads, "ssm.time_step_rank": self.value_heads,
+                "ssm.inner_size": self.value_columns, "full_attention_interval": self.period}
+
+
+@dataclasses.dataclass(frozen=True)
 class SharingLayers:
     """The last layers, which read the keys and values of earlier ones."""
     count: int
@@ -81,11 +105,13 @@ class Family:
     # The norms of queries and keys: "" for none, "head" for weights of one head that all share,
     # "whole" for weights of all heads.
     head_norms: str = ""
+    has_query_gates: bool = False  # attn_q has a gate behind each head's queries
     output_norm: str = "output_norm"
     has_plain_scores: bool = False  # of attention: norms divide by the root of a head's columns
     biases: tuple[str, ...] = ()  # of these products, which may be experts'
     vectors: tuple[str, ...] = ()  # of VECTORS
-    fused: tuple[str, ...] = ()  # of attn_qkv, ffn_up, ffn_gate_up_exps: they hold others
+    # Of attn_qkv, ffn_up, ffn_gate_up_exps, ssm_ba: they hold others.
+    fused: tuple[str, ...] = ()
     is_gated: bool = True  # the feed-forward
     has_both: bool = False  # a dense feed-forward beside experts
     writes_pattern: bool = False  # which layers have a window
@@ -157,7 +183,14 @@ FAMILIES = {
     "qwen2moe": Family(biases=INPUTS, vectors=("ffn_gate_inp_shexp.weight",)),
     "qwen2vl": Family(biases=INPUTS),
     "qwen3": Family(head_norms="head"),
+    "qwen35": Family(norms=("attn_norm", "post_attention_norm"), head_norms="head",
+                     has_query_gates=True),
+    "qwen35moe": Family(norms=("attn_norm", "post_attention_norm"), head_norms="head",
+                        has_query_gates=True, vectors=("ffn_gate_inp_shexp.weight",)),
     "qwen3moe": Family(head_norms="head"),
+    "qwen3next": Family(norms=("attn_norm", "post_attention_norm"), head_norms="head",
+                        has_query_gates=True, fused=("ssm_ba",),
+                        vectors=("ffn_gate_inp_shexp.weight",)),
     "qwen3vl": Family(head_norms="head"),
     "qwen3vlmoe": Family(head_norms="head"),
     "seed_oss": Family(norms=("attn_norm", "post_attention_norm"), biases=INPUTS),
@@ -192,6 +225,7 @@ class Shape:
     layer_embedding: int = 0  # columns of an embedding that each layer has of each token
     sharing: SharingLayers | None = None
     attending: tuple[int, ...] = ()  # layers, where others have a short convolution; (): all
+    delta_nets: DeltaNets | None = None
     vectors: tuple[str, ...] = ()  # beside the family's
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
@@ -211,6 +245,8 @@ class Shape:
         return self.sharing is not None and layer >= self.layers - self.sharing.count
 
     def attends(self, layer: int) -> bool:
+        if self.delta_nets:
+            return (layer + 1) % self.delta_nets.period == 0
         return not self.attending or layer in self.attending
 
     def feed_forward_of(self, layer: int) -> int:
@@ -377,6 +413,17 @@ SHAPES = {
                              rotary_size=16),
     "lfm2-1.2b": Shape("lfm2", 16, 2048, 8192, 32, 8, 64, 65536, 128000, 1e6, 1e-5, True,
                        attending=(2, 5, 8, 10, 12, 14)),
+    "qwen3-next-80b-a3b": Shape("qwen3next", 48, 2048, 5120, 16, 2, 256, 151936, 262144, 1e7, 1e-6,
+                                False, mixture=Mixture(512, 10, 512, shared_feed_forward=512),
+                                rotary_size=64, delta_nets=DeltaNets(16, 32)),
+    "qwen3.5-0.8b": Shape("qwen35", 24, 1024, 3584, 8, 2, 256, 248320, 262144, 1e7, 1e-6, True,
+                          sections=(11, 11, 10, 0), rotary_size=64, delta_nets=DeltaNets(16, 16)),
+    "qwen3.5-4b": Shape("qwen35", 32, 2560, 9216, 16, 4, 256, 248320, 262144, 1e7, 1e-6, True,
+                        sections=(11, 11, 10, 0), rotary_size=64, delta_nets=DeltaNets(16, 32)),
+    "qwen3.5-35b-a3b": Shape("qwen35moe", 40, 2048, 512, 16, 2, 256, 248320, 262144, 1e7, 1e-6,
+                             False, mixture=Mixture(256, 8, 512, shared_feed_forward=512),
+                             sections=(11, 11, 10, 0), rotary_size=64,
+                             delta_nets=DeltaNets(16, 32)),
     # Nobody's: a mixture, and one with latents, for machines with little memory.
     "mla-1.9b-a0.4b": Shape("deepseek2", 16, 1024, 4096, 16, 1, 128, 102400, 163840, 1e4, 1e-6,
                             True, mixture=Mixture(64, 6, 512, 1, 1), rotary_size=64,
@@ -404,6 +451,7 @@ def tiny(shape: Shape) -> Shape:
     kv_heads = {1: 1, shape.heads: heads}.get(shape.kv_heads, heads // 2)
     is_square = shape.heads * shape.head_size == shape.embedding
     window, mixture, latents, sharing = shape.window, shape.mixture, shape.latents, shape.sharing
+    delta_nets = shape.delta_nets
     feed_forward = 256
     if mixture:
         has_one_width = shape.feed_forward == mixture.feed_forward
@@ -420,8 +468,12 @@ def tiny(shape: Shape) -> Shape:
         sharing = dataclasses.replace(sharing, feed_forward=times * feed_forward)
     if latents:
         latents = dataclasses.replace(latents, size=128, query=latents.query and 96)
+    if delta_nets:
+        of_each = delta_nets.value_heads // delta_nets.key_heads
+        delta_nets = dataclasses.replace(delta_nets, key_heads=2, value_heads=2 * of_each,
+                                         head_size=32)
     return dataclasses.replace(
         shape, embedding=heads * shape.head_size if is_square else 256, feed_forward=feed_forward,
         heads=heads, kv_heads=kv_heads, vocabulary=512,
-        mixture=mixture, window=window, latents=latents, sharing=sharing,
+        mixture=mixture, window=window, latents=latents, sharing=sharing, delta_nets=delta_nets,
         layer_embedding=min(shape.layer_embedding, 32))

@@ -49,7 +49,7 @@ FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0,
 WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is
 ALIGNMENT = 32
 ROUTER = "ffn_gate_inp.weight"
-CONVOLUTION = "shortconv.conv.weight"
+CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
 
 
 @dataclasses.dataclass
@@ -135,14 +135,29 @@ def plan_latent_attention(shape: Shape, block: str) -> list[TensorPlan]:
 def plan_convolution(shape: Shape, block: str) -> list[TensorPlan]:
     embedding = shape.embedding
     return [matrix(block + "shortconv.in_proj.weight", 3 * embedding, embedding),
-            matrix(block + CONVOLUTION, embedding, TAPS),
+            matrix(block + "shortconv.conv.weight", embedding, TAPS),
             matrix(block + "shortconv.out_proj.weight", embedding, embedding, layer_gain(shape))]
 
 
+def plan_delta_net(shape: Shape, block: str) -> list[TensorPlan]:
+    net, embedding = shape.delta_nets, shape.embedding
+    convolved, heads = 2 * net.key_columns + net.value_columns, net.value_heads
+    factors = [matrix(f"{block}ssm_{name}.weight", heads, embedding) for name in ("beta", "alpha")]
+    if "ssm_ba" in shape.family.fused:
+        factors = [matrix(block + "ssm_ba.weight", 2 * heads, embedding)]
+    return [matrix(block + "attn_qkv.weight", convolved, embedding),
+            matrix(block + "attn_gate.weight", net.value_columns, embedding),
+            matrix(block + "ssm_conv1d.weight", convolved, net.taps), *factors,
+            TensorPlan(block + "ssm_a", 0, heads, 0.1, mean=-1.0),
+            TensorPlan(block + "ssm_dt.bias", 0, heads, 1.0),
+            norm(block + "ssm_norm.weight", net.head_size),
+            matrix(block + "ssm_out.weight", embedding, net.value_columns, layer_gain(shape))]
+
+
 def plan_attention(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
-    """The matrices, or those of a convolution in its place."""
+    """The matrices, or those of a delta net or a convolution in its place."""
     if not shape.attends(layer):
-        return plan_convolution(shape, block)
+        return plan_delta_net(shape, block) if shape.delta_nets else plan_convolution(shape, block)
     if shape.latents:
         return plan_latent_attention(shape, block)
     full = shape.full(layer)
@@ -152,7 +167,8 @@ def plan_attention(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
     output = matrix(block + "attn_output.weight", embedding, query, layer_gain(shape))
     if "attn_qkv" in shape.family.fused:
         return [matrix(block + "attn_qkv.weight", query + 2 * key, embedding), output]
-    made = [matrix(block + "attn_q.weight", query, embedding)]
+    rows = 2 * query if shape.family.has_query_gates else query
+    made = [matrix(block + "attn_q.weight", rows, embedding)]
     if shape.is_sharing(layer):
         return [*made, output]
     made.append(matrix(block + "attn_k.weight", key, embedding))
@@ -292,7 +308,7 @@ def takes_more_bits(layer: int, layers: int) -> bool:
 
 
 def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
-    if tensor.rows == 0 or tensor.name.endswith((ROUTER, CONVOLUTION)):
+    if tensor.rows == 0 or tensor.name.endswith((ROUTER, *CONVOLUTIONS)):
         return Q.F32
     chosen = FORMATS[mix][0]
     if mix == "MXFP4_MOE":

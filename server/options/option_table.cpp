@@ -195,8 +195,8 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.engine.nccl_peer_access = v.get<bool>(); }},
       {"without-fusion", kAll, kTextList, Json::array(), 0, 0, {},
        "Diagnosis: rules that make several operations one step, switched off (gate, activation, "
-       "mixture-gate, residual, mixture-sum, qkv, heads, select, norm, or all): the same answers "
-       "in more steps, on processors alone",
+       "mixture-gate, residual, mixture-sum, qkv, convolutions, delta-net, heads, select, norm, "
+       "or all): the same answers in more steps, on processors alone",
        [](const Json& v, Options& o) {
          o.engine.without_fusion = v.get<std::vector<std::string>>();
        }},

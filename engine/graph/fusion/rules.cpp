@@ -11,7 +11,8 @@ namespace lockstep {
 namespace {
 
 // Earlier rules take nodes that later ones then leave alone: a gate's products are no longer among
-// those that share an input.
+// those that share an input. What gates a delta net's results is a product of the layer's input,
+// which stands before it only as one of those.
 constexpr FusionRule kRules[] = {
     {Fusion::kGate, "gate", fuse_gate},
     {Fusion::kActivation, "activation", fuse_activation},
@@ -19,6 +20,8 @@ constexpr FusionRule kRules[] = {
     {Fusion::kResidual, "residual", fuse_residual},
     {Fusion::kMixtureSum, "mixture-sum", fuse_mixture_sum},
     {Fusion::kQkv, "qkv", fuse_qkv},
+    {Fusion::kConvolutions, "convolutions", fuse_convolutions},
+    {Fusion::kDeltaNet, "delta-net", fuse_delta_net},
     {Fusion::kHeads, "heads", fuse_heads},
     {Fusion::kSelect, "select", fuse_select},
     {Fusion::kNorm, "norm", fuse_norm},

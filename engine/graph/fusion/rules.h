@@ -23,11 +23,13 @@ enum class Fusion : uint8_t {
   kResidual,
   kMixtureSum,
   kQkv,
+  kConvolutions,
+  kDeltaNet,
   kHeads,
   kSelect,
   kNorm,
 };
-inline constexpr size_t kFusionCount = 9;
+inline constexpr size_t kFusionCount = 11;
 
 // A set of rules.
 class FusionSet {
@@ -66,6 +68,8 @@ void fuse_mixture_gate(Groups& groups, size_t node);
 void fuse_residual(Groups& groups, size_t node);
 void fuse_mixture_sum(Groups& groups, size_t node);
 void fuse_qkv(Groups& groups, size_t node);
+void fuse_convolutions(Groups& groups, size_t node);
+void fuse_delta_net(Groups& groups, size_t node);
 void fuse_heads(Groups& groups, size_t node);
 void fuse_select(Groups& groups, size_t node);
 void fuse_norm(Groups& groups, size_t node);

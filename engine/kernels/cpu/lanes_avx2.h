@@ -19,6 +19,7 @@ struct F32x16 {
 // See lanes_avx512.h. A vector is two of the 16 registers.
 inline constexpr size_t kAttentionTileRows = 6;
 inline constexpr size_t kAttentionTileSums = 6;
+inline constexpr size_t kDeltaVectors = 1;
 
 // The same value, read from memory as registers: GCC 12 copies the structure in quarters, and what
 // is then loaded whole waits until they have been stored.

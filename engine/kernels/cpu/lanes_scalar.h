@@ -20,6 +20,7 @@ struct F32x16 {
 // See lanes_avx512.h; here it is of no consequence.
 inline constexpr size_t kAttentionTileRows = 2;
 inline constexpr size_t kAttentionTileSums = 4;
+inline constexpr size_t kDeltaVectors = 1;
 
 template <typename Function>
 inline F32x16 each_lane(Function function) {

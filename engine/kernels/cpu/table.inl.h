@@ -5,6 +5,7 @@
 #include "engine/kernels/cpu/append_kv.inl.h"
 #include "engine/kernels/cpu/attention.inl.h"
 #include "engine/kernels/cpu/convolution.inl.h"
+#include "engine/kernels/cpu/delta_net.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
 #include "engine/kernels/cpu/matmul.inl.h"
 #include "engine/kernels/cpu/matmul_bf16.inl.h"
@@ -68,6 +69,7 @@ constexpr KernelTable make_row(std::string_view name) {
       .merge_chunks = merge_chunks,
       .attend_bf16 = nullptr,
       .convolve = convolve,
+      .apply_delta = apply_delta,
       .append_kv = append_kv,
   };
 }

@@ -52,6 +52,7 @@ class DecoderBuilder {
   ValueId attend_latents(const std::string& block, size_t layer, ValueId h);
   ValueId add_attention(const std::string& block, size_t layer, ValueId h);
   ValueId add_convolution(const std::string& block, ValueId h);
+  ValueId add_mixer(const std::string& block, size_t layer, ValueId h);
   ValueId add_dense_feed_forward(const std::string& block, size_t layer, ValueId h);
   ValueId add_feed_forward(const std::string& block, size_t layer, const MixtureInputs& inputs);
   ValueId add_parts(const std::string& block, size_t layer, ValueId x);
@@ -154,7 +155,8 @@ AttentionTraits DecoderBuilder::attention_traits(const std::string& block, size_
 std::vector<Product> DecoderBuilder::attention_inputs(const std::string& block, size_t layer,
                                                       size_t columns) {
   const LayerShape& sizes = shape_.layers[layer];
-  const std::array<ProductName, 3> names = {{{"attn_q", sizes.heads * sizes.head_dimension},
+  const size_t parts = traits_.has_query_gates ? 2 : 1;
+  const std::array<ProductName, 3> names = {{{"attn_q", parts * sizes.heads * sizes.head_dimension},
                                              {"attn_k", sizes.kv_heads * sizes.head_dimension},
                                              {"attn_v", sizes.kv_heads * sizes.value_dimension}}};
   const bool is_fused = tensors_.has(block + "attn_qkv.weight");
@@ -182,6 +184,13 @@ ValueId DecoderBuilder::attend(const std::string& block, size_t layer, ValueId h
     const ValueId product = graph_.matmul(h, input.weight, input.bias);
     made.push_back(bound == 0 ? product : graph_.clamp(product, bound));
   }
+  ValueId open = kNone;  // what gates the heads' results
+  if (traits_.has_query_gates) {
+    const size_t dimension = sizes.head_dimension;
+    const ValueId both = made.front();
+    made.front() = graph_.slice_heads(both, sizes.heads, 0, dimension);
+    open = graph_.slice_heads(both, sizes.heads, dimension, dimension);
+  }
   ValueId queries = treat_heads(block + "attn_q_norm", made.front(), sizes.heads, layer);
   const bool has_temperature =
       shape_.temperature && !(traits_.temperature->is_unrotated && has_rotary(layer));
@@ -199,7 +208,8 @@ ValueId DecoderBuilder::attend(const std::string& block, size_t layer, ValueId h
   if (tensors_.failed()) return h;
   attended_[layer] =
       graph_.attention(layer, queries, keys, values, sizes.heads, sizes.kv_heads, traits);
-  return attended_[layer];
+  return open == kNone ? attended_[layer]
+                       : graph_.gate(ActivationFunction::kSigmoid, open, attended_[layer]);
 }
 
 ValueId DecoderBuilder::attend_latents(const std::string& block, size_t layer, ValueId h) {
@@ -232,6 +242,14 @@ ValueId DecoderBuilder::add_attention(const std::string& block, size_t layer, Va
   }
   if (tensors_.failed()) return h;
   return scale(graph_.matmul(attended, output.weight, output.bias), shape_.value_factor);
+}
+
+// Attention, or what stands in its place.
+ValueId DecoderBuilder::add_mixer(const std::string& block, size_t layer, ValueId h) {
+  const LayerShape& sizes = shape_.layers[layer];
+  if (sizes.has_delta_net) return add_delta_net(graph_, tensors_, *shape_.delta_net, block, h);
+  const bool convolves = traits_.has_convolutions && sizes.kv_heads == 0;
+  return convolves ? add_convolution(block, h) : add_attention(block, layer, h);
 }
 
 // In the place of attention. The rows of the first matrix are, in this order, of what gates the
@@ -307,9 +325,7 @@ ValueId DecoderBuilder::add_parts(const std::string& block, size_t layer, ValueI
     const bool is_normed = traits_.has_embedding_norm && layer == 0 &&
                            !tensors_.has(block + std::string(norms.attention) + ".weight");
     h = is_normed ? x : layer_norm(block, norms.attention, x);
-    const bool convolves = traits_.has_convolutions && sizes.kv_heads == 0;
-    parts.push_back(finish(norms.behind_attention,
-                           convolves ? add_convolution(block, h) : add_attention(block, layer, h)));
+    parts.push_back(finish(norms.behind_attention, add_mixer(block, layer, h)));
     if (tensors_.failed()) return x;
     if (!is_parallel) x = graph_.add(x, std::exchange(parts, {}).front());
   }

@@ -95,6 +95,20 @@ Result<void> check_heads(const std::string& architecture, const std::vector<size
       architecture, heads.size());
 }
 
+Result<void> read_delta_nets(ModelKeys& keys, const std::string& architecture,
+                             const DecoderTraits& traits, DecoderShape& shape) {
+  const auto net = read_delta_net(keys, architecture, traits.delta_nets == DeltaHeads::kTiled);
+  const size_t layers = shape.layers.size();
+  const std::vector<bool> recurrent = read_recurrent_layers(keys, layers);
+  if (!net) return std::unexpected(net.error());
+  for (size_t layer = 0; layer < layers; ++layer) {
+    shape.layers[layer].has_delta_net = recurrent[layer];
+  }
+  shape.delta_net = *net;
+  shape.delta_net->heads.epsilon = shape.epsilon;
+  return keys.result();
+}
+
 // The attention that all heads of a layer make of keys and values of their own, or of latents.
 Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
                             const DecoderTraits& traits, DecoderShape& shape) {
@@ -252,6 +266,8 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
                                                      ? "attention.layer_norm_rms_epsilon"
                                                      : "attention.layer_norm_epsilon",
                                                  {}));
+  const auto delta_nets =
+      traits.delta_nets ? read_delta_nets(keys, architecture, traits, shape) : Result<void>();
   const auto feed_forward = read_feed_forward(keys, file, architecture, traits, shape);
   read_activations(keys, traits.activation, shape);
   read_factors(keys, traits, shape);
@@ -268,6 +284,7 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   if (auto result = keys.result(); !result) return std::unexpected(result.error());
   if (!attention) return std::unexpected(attention.error());
   if (!feed_forward) return std::unexpected(feed_forward.error());
+  if (!delta_nets) return std::unexpected(delta_nets.error());
   if (shape.sizes.layers == 0) {
     return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
                          architecture, blocks, predicting);

@@ -99,6 +99,9 @@ struct DecoderSizes {
   size_t head_dimension = 0;
 };
 
+// The key heads of a delta net's value heads: DeltaShape's.
+enum class DeltaHeads : uint8_t { kGrouped, kTiled };
+
 struct DecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
   NormKind norm = NormKind::kRms;
@@ -142,6 +145,10 @@ struct DecoderTraits {
   // Layers without KV heads have a gated short convolution in the place of attention, over
   // shortconv.l_cache tokens.
   bool has_convolutions = false;
+  // attn_q has behind each head's queries as many rows that gate what attention gives the head.
+  bool has_query_gates = false;
+  // Some layers have a gated delta net in the place of attention (delta_net.h); none: no layer has.
+  std::optional<DeltaHeads> delta_nets = std::nullopt;
   // Each token has an embedding for each layer, by embedding_length_per_layer_input.
   bool has_layer_embeddings = false;
   bool has_output_scales = false;  // layers' results, by layer_output_scale.weight

@@ -32,13 +32,19 @@ WeightId ModelTensors::vector(const std::string& name, size_t columns, Presence 
 
 WeightId ModelTensors::vector_of_heads(const std::string& name, size_t heads, size_t columns,
                                        Presence presence) {
-  const GgufTensor* tensor = find(name, presence);
+  return find(name, presence) == nullptr ? kNone : rows_of_vector(name, heads, columns, 0, heads);
+}
+
+WeightId ModelTensors::rows_of_vector(const std::string& name, size_t rows, size_t columns,
+                                      size_t first, size_t count) {
+  const GgufTensor* tensor = find(name, Presence::kRequired);
   if (tensor == nullptr) return kNone;
-  if (tensor->rows() != heads || tensor->columns() != columns) {
-    wrong_shape(*tensor, heads, columns);
+  if (tensor->rows() != rows || tensor->columns() != columns) {
+    wrong_shape(*tensor, rows, columns);
     return kNone;
   }
-  return graph_.add_vector(name, tensor->format, heads * columns);
+  const size_t block = traits(tensor->format).block_elements;
+  return graph_.add_vector(name, tensor->format, count * columns, first * columns / block);
 }
 
 std::optional<float> ModelTensors::number(const std::string& name) {

@@ -49,6 +49,9 @@ class ModelTensors {
   // The rows of a tensor of two dimensions, one after the other, as one vector.
   WeightId vector_of_heads(const std::string& name, size_t heads, size_t columns,
                            Presence presence);
+  // Rows [first, first + count) of a tensor with two dimensions of which it has `rows`, likewise.
+  WeightId rows_of_vector(const std::string& name, size_t rows, size_t columns, size_t first,
+                          size_t count);
   // The value of a tensor that holds one; none where the file has none.
   std::optional<float> number(const std::string& name);
   // Marks all tensors whose names begin so as not used, and so to be named in the log: they belong

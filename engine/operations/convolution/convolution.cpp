@@ -1,5 +1,7 @@
-// The causal convolution of each column by itself.
+// Causal convolutions of each column by itself, with the activations of their results.
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine/operations/operation_table.h"
 #include "engine/operations/rank_planner.h"
@@ -11,24 +13,46 @@ StateShape convolution_state(const GraphNode& node, size_t own_columns) {
   return {.rows = node.taps - 1, .columns = own_columns};
 }
 
-void plan_convolution(RankPlanner& planner, const Group& group) {
-  const GraphNode& node = planner.graph().nodes()[group.lead];
+// The activation of the convolution's results among the group's nodes; or the convolution itself.
+const GraphNode& last_of(const Graph& graph, const Group& group, const GraphNode& convolution) {
+  for (const size_t node : nodes_of(graph, group, Operation::kActivation)) {
+    const GraphNode& activation = graph.nodes()[node];
+    if (activation.inputs[0] == convolution.output) return activation;
+  }
+  return convolution;
+}
+
+ConvolutionPart plan_part(RankPlanner& planner, const GraphNode& node, const GraphNode& last) {
   const Range own = planner.own_columns(node.output);
   const Stretch& state = planner.state(node.output);
-  ConvolutionStep step{.x = planner.operand(node.inputs[0], own),
+  ConvolutionPart part{.x = planner.operand(node.inputs[0], own),
                        .taps = node.taps,
                        .factors = planner.vector(node.weight),
                        .bias = planner.vector(node.bias),
                        .state = state.at<float>(),
                        .state_stride = state.floats(),
                        .columns = own.size(),
-                       .output = planner.place_output(node.output)};
+                       .output = planner.place_output(last.output)};
+  if (last.operation == Operation::kActivation) part.activation = last.activation;
   if (node.inputs.size() > 1) {
-    step.before = planner.operand(node.inputs[1], own);
-    step.behind = planner.operand(node.inputs[2], own);
+    part.before = planner.operand(node.inputs[1], own);
+    part.behind = planner.operand(node.inputs[2], own);
   }
-  for (const ValueId input : node.inputs) planner.values().consume(input);
-  const Meet meet = planner.meet_behind(node.output, step.output);
+  return part;
+}
+
+void plan_convolution(RankPlanner& planner, const Group& group) {
+  const Graph& graph = planner.graph();
+  ConvolutionStep step;
+  Meet meet = Meet::kRank;
+  for (const size_t node : nodes_of(graph, group, Operation::kConvolution)) {
+    const GraphNode& last = last_of(graph, group, graph.nodes()[node]);
+    step.parts.push_back(plan_part(planner, graph.nodes()[node], last));
+    meet = std::max(meet, planner.meet_behind(last.output, step.parts.back().output));
+  }
+  for (const size_t member : group.nodes) {
+    for (const ValueId input : graph.nodes()[member].inputs) planner.values().consume(input);
+  }
   planner.emit(std::move(step), meet);
 }
 

@@ -19,39 +19,43 @@ constexpr size_t kConvolvedAtOnce = 128;
 
 class Convolution {
  public:
-  Convolution(const ConvolutionStep& step, const Pass& pass, Range columns)
-      : step_(step), pass_(pass), columns_(columns) {
-    const float* factors = pass.at(step.factors) + columns.begin * step.taps;
+  Convolution(const ConvolutionPart& part, const Pass& pass, Range columns)
+      : part_(part), pass_(pass), columns_(columns) {
+    const float* factors = pass.at(part.factors) + columns.begin * part.taps;
     for (size_t column = 0; column < columns.size(); ++column) {
-      for (size_t tap = 0; tap < step.taps; ++tap) factors_[tap][column] = *factors++;
+      for (size_t tap = 0; tap < part.taps; ++tap) factors_[tap][column] = *factors++;
     }
   }
 
   void compute(size_t token) {
     const BatchToken& where = pass_.batch.tokens[token];
-    const size_t ring = step_.taps - 1;
-    float* const state = pass_.at(step_.state) +
-                         pass_.batch.state_slots[where.sequence] * ring * step_.state_stride +
+    const size_t ring = part_.taps - 1;
+    float* const state = pass_.at(part_.state) +
+                         pass_.batch.state_slots[where.sequence] * ring * part_.state_stride +
                          columns_.begin;
     std::array<const float*, kMostTaps> earlier = {};
     for (size_t tap = 0; tap < ring; ++tap) {
       const size_t behind = ring - tap;
       if (where.position < behind) continue;
-      earlier[tap] = state + (where.position - behind) % ring * step_.state_stride;
+      earlier[tap] = state + (where.position - behind) % ring * part_.state_stride;
     }
     alignas(64) float values[kConvolvedAtOnce];
-    pass_.kernels.convolve({.x = columns_of(step_.x, token),
-                            .before = columns_of(step_.before, token),
-                            .behind = columns_of(step_.behind, token),
+    pass_.kernels.convolve({.x = columns_of(part_.x, token),
+                            .before = columns_of(part_.before, token),
+                            .behind = columns_of(part_.behind, token),
                             .factors = factors_.front().data(),
                             .factor_stride = kConvolvedAtOnce,
-                            .taps = step_.taps,
-                            .bias = step_.bias ? pass_.at(step_.bias) + columns_.begin : nullptr,
+                            .taps = part_.taps,
+                            .bias = part_.bias ? pass_.at(part_.bias) + columns_.begin : nullptr,
                             .earlier = earlier.data(),
-                            .input = state + where.position % ring * step_.state_stride,
+                            .input = state + where.position % ring * part_.state_stride,
                             .count = columns_.size()},
                            values);
-    write_output(pass_, values, step_.output, token, columns_,
+    if (part_.activation) {
+      activation_kernel(pass_.kernels, part_.activation->function)(
+          values, columns_.size(), part_.activation->parameters.data(), values);
+    }
+    write_output(pass_, values, part_.output, token, columns_,
                  token < pass_.batch.generated_tokens);
   }
 
@@ -60,29 +64,43 @@ class Convolution {
     return rows.rows ? row_of(rows, token, pass_) + columns_.begin : nullptr;
   }
 
-  const ConvolutionStep& step_;
+  const ConvolutionPart& part_;
   const Pass& pass_;
   const Range columns_;
   alignas(64) std::array<std::array<float, kConvolvedAtOnce>, kMostTaps> factors_;
 };
 
+std::string text_of(const ConvolutionPart& part) {
+  return fmt::format(
+      " part ({} before {} behind {} taps {} factors {} bias {} state {} columns {}{}{})",
+      text_of(part.x), text_of(part.before), text_of(part.behind), part.taps, text_of(part.factors),
+      text_of(part.bias), text_of(part.state, part.state_stride), part.columns,
+      part.activation ? " activation " + text_of(*part.activation) : "", text_of(part.output));
+}
+
 }  // namespace
 
 std::string text_of(const ConvolutionStep& step) {
-  return fmt::format(
-      "convolution {} before {} behind {} taps {} factors {} bias {} state {} columns "
-      "{}{}",
-      text_of(step.x), text_of(step.before), text_of(step.behind), step.taps, text_of(step.factors),
-      text_of(step.bias), text_of(step.state, step.state_stride), step.columns,
-      text_of(step.output));
+  std::string all = "convolution";
+  for (const ConvolutionPart& part : step.parts) all += text_of(part);
+  return all;
 }
 
 void run(const ConvolutionStep& step, const Pass& pass, TaskCounter&) {
-  const Range chunks = share(divide_up(step.columns, kChunkColumns), pass);
-  const size_t end = std::min(step.columns, chunks.end * kChunkColumns);
-  for (size_t begin = chunks.begin * kChunkColumns; begin < end; begin += kConvolvedAtOnce) {
-    Convolution convolution(step, pass, {begin, std::min(end, begin + kConvolvedAtOnce)});
-    for (size_t token = 0; token < pass.batch.tokens.size(); ++token) convolution.compute(token);
+  size_t all = 0;
+  for (const ConvolutionPart& part : step.parts) all += divide_up(part.columns, kChunkColumns);
+  const Range mine = share(all, pass);
+  size_t first = 0;  // the chunk with which the part begins
+  for (const ConvolutionPart& part : step.parts) {
+    const size_t end_chunk = first + divide_up(part.columns, kChunkColumns);
+    const size_t begin = (std::clamp(mine.begin, first, end_chunk) - first) * kChunkColumns;
+    const size_t end =
+        std::min(part.columns, (std::clamp(mine.end, first, end_chunk) - first) * kChunkColumns);
+    for (size_t column = begin; column < end; column += kConvolvedAtOnce) {
+      Convolution convolution(part, pass, {column, std::min(end, column + kConvolvedAtOnce)});
+      for (size_t token = 0; token < pass.batch.tokens.size(); ++token) convolution.compute(token);
+    }
+    first = end_chunk;
   }
 }
 

@@ -91,6 +91,72 @@ TEST(FusionRules, make_a_layer_five_steps) {
   EXPECT_EQ(make_groups(mixture, split_evenly(mixture, 1), {}).size(), 3 + 2 * 7U);
 }
 
+// A layer of a gated delta net and nothing else; `is_read_twice`: its results are read beside the
+// norm, and the keys' convolution beside its activation.
+Graph delta_graph(bool is_read_twice = false) {
+  constexpr size_t kColumns = 128;
+  Graph graph;
+  const auto product = [&](ValueId x, size_t rows) {
+    return graph.matmul(x, graph.add_matrix("matrix", Format::kQ8_0, rows, graph.columns(x)));
+  };
+  const auto vector = [&](size_t columns) {
+    return graph.add_vector("vector", Format::kF32, columns);
+  };
+  const auto convolve = [&](ValueId x) { return graph.convolve(x, vector(4 * graph.columns(x))); };
+  const auto activate = [&](ValueId x) { return graph.activation(ActivationFunction::kSilu, x); };
+  const WeightId table = graph.add_matrix("table", Format::kQ8_0, 100, kColumns);
+  ValueId x = graph.embed(table);
+  const ValueId h = graph.rms_norm(x, vector(kColumns), 1e-5F);
+  const ValueId q = activate(convolve(product(h, 64)));
+  const ValueId convolved = convolve(product(h, 64));
+  const ValueId k = activate(convolved);
+  const ValueId v = activate(convolve(product(h, 128)));
+  const ValueId y = graph.delta_net(v, q, k, product(h, 4), product(h, 4), vector(4), vector(4),
+                                    {.value_heads = 4, .key_heads = 2, .epsilon = 1e-6F});
+  const ValueId normed = graph.head_norm(y, vector(32), 1e-6F, 4);
+  const ValueId gated = graph.gate(ActivationFunction::kSilu, product(h, 128), normed);
+  x = graph.add(x, product(gated, kColumns));
+  if (is_read_twice) x = graph.add(x, product(graph.add(y, v), kColumns));
+  if (is_read_twice) x = graph.add(x, product(convolved, kColumns));
+  const ValueId last = graph.rms_norm(graph.select_rows(x), vector(kColumns), 1e-5F);
+  graph.set_logits(graph.matmul(last, table));
+  return graph;
+}
+
+size_t groups_of(const Graph& graph, const FusionSet& without, size_t ranks = 2) {
+  const std::vector<Group> groups = make_groups(graph, split_evenly(graph, ranks), without);
+  expect_in_order(graph, groups);
+  return groups.size();
+}
+
+// Products of the normed residual; convolutions; the delta net; the product that is added.
+TEST(FusionRules, make_a_gated_delta_net_four_steps) {
+  const Graph graph = delta_graph();
+  for (const size_t ranks : {1U, 2U}) {
+    SCOPED_TRACE(ranks);
+    EXPECT_EQ(groups_of(graph, {}, ranks), 3 + 4U);
+    EXPECT_EQ(groups_of(graph, one_rule(Fusion::kConvolutions), ranks), 3 + 4 + 5U);
+    EXPECT_EQ(groups_of(graph, one_rule(Fusion::kDeltaNet), ranks), 3 + 4 + 2U);
+  }
+}
+
+TEST(FusionRules, leave_a_delta_net_alone_whose_results_something_else_reads) {
+  const Graph graph = delta_graph(/*is_read_twice=*/true);
+  const std::vector<Group> groups = make_groups(graph, split_evenly(graph, 2), {});
+  expect_in_order(graph, groups);
+  // Values are read twice as well, so of three convolutions only the queries' joins its
+  // activation, and none joins another.
+  size_t convolutions = 0;
+  for (const Group& group : groups) {
+    const Operation lead = graph.nodes()[group.lead].operation;
+    if (lead == Operation::kDeltaNet) {
+      EXPECT_EQ(group.nodes.size(), 1U);
+    }
+    if (lead == Operation::kConvolution) ++convolutions;
+  }
+  EXPECT_EQ(convolutions, 3U);
+}
+
 TEST(Groups, refuse_a_step_that_would_read_what_a_later_one_computes) {
   const Graph graph = make_graph(Format::kQ8_0);
   const Split split = split_evenly(graph, 1);

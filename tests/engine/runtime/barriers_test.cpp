@@ -3,6 +3,7 @@
 
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -43,6 +44,19 @@ TEST(Barriers, are_seven_per_layer_of_a_mixture_for_a_generated_token_and_two_mo
   EXPECT_EQ(meetings_of(model, tokens, sequence), 9 * layers + kMeetingsBesideLayers);
   EXPECT_EQ(meetings_of(model, std::span(tokens).first(1), sequence),
             7 * layers + kMeetingsBesideLayers);
+}
+
+// The tiny file has attention between two delta nets; in its place a delta net has four steps: the
+// products, the convolutions, the heads and the output. Attention whose queries have gates behind
+// them has three more than attention without: two copies and the gate.
+TEST(Barriers, are_six_per_layer_of_a_delta_net_for_a_generated_token) {
+  LoadedModel model(source_dir() + "/tests/fixtures/families/qwen35.gguf", {.workers = 2});
+  auto sequence = model.new_sequence(40);
+  const auto tokens = some_tokens(33, 1);
+  const size_t prompted = meetings_of(model, tokens, sequence);
+  EXPECT_EQ(prompted, 2 * 6 + (6 + 3) + kMeetingsBesideLayers);
+  EXPECT_EQ(meetings_of(model, std::span(tokens).first(1), sequence),
+            2 * 6 + (5 + 3) + kMeetingsBesideLayers);
 }
 
 }  // namespace

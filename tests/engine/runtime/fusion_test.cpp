@@ -11,6 +11,7 @@
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_family.h"
 #include "tests/engine/runtime/random_model.h"
+#include "tests/paths.h"
 
 namespace lockstep {
 namespace {
@@ -146,6 +147,22 @@ TEST(Fusion, changes_no_bit_of_any_format) {
   }
 }
 
+std::string fixture(const std::string& name) {
+  return source_dir() + "/tests/fixtures/families/" + name + ".gguf";
+}
+
+// Layers with states, key heads in turns and in groups.
+TEST(Fusion, changes_no_bit_of_delta_nets) {
+  for (const char* name : {"qwen35", "qwen3next", "qwen3next-old"}) {
+    for (const std::vector<double>& shares : kShares) {
+      SCOPED_TRACE(fmt::format("{} shares {}", name, fmt::join(shares, ":")));
+      LoadedModelOptions options{.workers = 2, .shares = shares};
+      options.profile = shares.size() % 2 == 0 ? Profile::kExact : Profile::kFast;
+      expect_same_without(fixture(name), options, rule_sets(shares.size()));
+    }
+  }
+}
+
 // A rule that is on joins something: else the tests above would show nothing. No architecture has
 // an activation that gates nothing.
 TEST(Fusion, leaves_more_steps_where_a_rule_is_off) {
@@ -154,7 +171,10 @@ TEST(Fusion, leaves_more_steps_where_a_rule_is_off) {
   for (const FusionRule& rule : fusion_rules()) {
     const std::string name(rule.name);
     if (rule.fusion == Fusion::kActivation) continue;
-    const std::string path = name.starts_with("mixture") ? mixture.path() : dense.path();
+    std::string path = name.starts_with("mixture") ? mixture.path() : dense.path();
+    const bool is_of_states =
+        rule.fusion == Fusion::kConvolutions || rule.fusion == Fusion::kDeltaNet;
+    if (is_of_states) path = fixture("qwen35");
     LoadedModelOptions options;
     const size_t fused = LoadedModel(path, options).plan().steps.size();
     options.without_fusion.add(rule.fusion);

@@ -23,7 +23,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kVocabulary = 150;
+constexpr size_t kVocabulary = kGraphVocabulary;
 constexpr size_t kPositions = 520;
 constexpr size_t kExperts = 6;
 constexpr float kEpsilon = 1e-5F;
@@ -339,14 +339,55 @@ class GraphMaker {
     const ValueId behind = product_of_states(h, columns);
     return product_of_states(graph_.convolve_gated(x, before, behind, factors, bias), columns_);
   }
+  // Its inputs are products that are convolved or not, and then activated or not; values may be cut
+  // within a key head's. What it gives is normed and gated in most graphs.
+  ValueId delta_net(ValueId h) {
+    const DeltaShape shape = {.value_heads = 2 * (1 + pick_of_states(3)),
+                              .key_heads = 1 + pick_of_states(2),
+                              .is_tiled = pick_of_states(2) == 0,
+                              .epsilon = kEpsilon};
+    const size_t dimension = std::array<size_t, 3>{16, 32, 80}[pick_of_states(3)];
+    const size_t wide = shape.value_heads * 32 * (has_large_blocks_ ? 8 : 1 + pick_of_states(3));
+    const auto input = [&](size_t columns) {
+      const ValueId x = product_of_states(h, columns);
+      if (pick_of_states(3) == 0) return x;
+      const ValueId y = graph_.convolve(x, vector("factors", columns * 4));
+      return pick_of_states(3) == 0 ? y : graph_.activation(ActivationFunction::kSilu, y);
+    };
+    const ValueId q = input(shape.key_heads * dimension);
+    const ValueId k = input(shape.key_heads * dimension);
+    const ValueId v = input(wide);
+    const auto [beta, alpha] = head_factors(h, shape);
+    const ValueId y = graph_.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
+                                       vector("bias", shape.value_heads), shape);
+    if (pick_of_states(4) == 0) return product_of_states(y, columns_);
+    const WeightId weight = vector("norm", wide / shape.value_heads);
+    const ValueId normed = graph_.head_norm(y, weight, kEpsilon, shape.value_heads);
+    if (pick_of_states(4) == 0) return product_of_states(normed, columns_);
+    const ValueId open = product_of_states(h, wide);
+    return product_of_states(graph_.gate(ActivationFunction::kSilu, open, normed), columns_);
+  }
+  // Beta and alpha: two products, or for each key head a part of one's columns.
+  std::array<ValueId, 2> head_factors(ValueId h, const DeltaShape& shape) {
+    if (pick_of_states(2) == 0) {
+      const ValueId beta = product_of_states(h, shape.value_heads);
+      return {beta, product_of_states(h, shape.value_heads)};
+    }
+    const size_t each = shape.value_heads / shape.key_heads;
+    const ValueId both = product_of_states(h, 2 * shape.value_heads);
+    const ValueId beta = graph_.slice_heads(both, shape.key_heads, 0, each);
+    return {beta, graph_.slice_heads(both, shape.key_heads, each, each)};
+  }
   ValueId product_of_states(ValueId x, size_t rows) {
     return graph_.matmul(x, matrix(rows, graph_.columns(x)));
   }
 
   ValueId attention(ValueId h, size_t layer) {
     const bool convolves = !is_encoder_ && pick_of_states(4) == 0;
-    const ValueId attended = attention_alone(h, layer);
-    return convolves ? graph_.add(attended, convolution(h)) : attended;
+    ValueId y = attention_alone(h, layer);
+    if (convolves) y = graph_.add(y, convolution(h));
+    if (!is_encoder_ && pick_of_states(4) == 0) y = graph_.add(y, delta_net(h));
+    return y;
   }
 
   ValueId attention_alone(ValueId h, size_t layer) {
@@ -497,44 +538,6 @@ class GraphMaker {
   size_t dimension_ = 0;
 };
 
-// Gives all blocks scales of one size, with which the values have this deviation.
-void set_deviation(const Weight& weight, double deviation, RandomEngine& random,
-                   std::span<std::byte> bytes) {
-  set_halves(weight.format, 1.0F, bytes);
-  std::vector<float> values(weight.rows * weight.columns);
-  traits(weight.format).dequantize(bytes.data(), values.size(), values.data());
-  double squares = 0;
-  for (const float value : values) squares += double{value} * value;
-  const double held = std::sqrt(squares / static_cast<double>(values.size()));
-  const auto scale = static_cast<float>(deviation / held);
-  set_halves(
-      weight.format, [&] { return random() % 2 == 0 ? scale : -scale; }, bytes);
-}
-
-std::vector<std::byte> random_matrix(const Weight& weight, RandomEngine& random) {
-  const double deviation = 1 / std::sqrt(static_cast<double>(weight.columns));
-  if (weight.format != Format::kF32) {
-    auto bytes = random_rows(weight.format, weight.rows, weight.columns, random);
-    if (traits(weight.format).is_quantized()) set_deviation(weight, deviation, random, bytes);
-    return bytes;
-  }
-  std::normal_distribution<double> values(0, deviation);
-  std::vector<float> floats(weight.rows * weight.columns);
-  for (float& value : floats) value = static_cast<float>(values(random));
-  const auto bytes = std::as_bytes(std::span(floats));
-  return {bytes.begin(), bytes.end()};
-}
-
-// Biases far apart, in any order.
-std::vector<float> random_choice(size_t count, RandomEngine& random) {
-  std::vector<float> biases;
-  for (size_t expert = 0; expert < count; ++expert) {
-    biases.push_back(std::ldexp(50.0F, static_cast<int>(expert)));  // no two sums of two are near
-  }
-  std::ranges::shuffle(biases, random);
-  return biases;
-}
-
 }  // namespace
 
 Graph random_graph(uint64_t seed) {
@@ -543,58 +546,6 @@ Graph random_graph(uint64_t seed) {
 
 Graph random_encoder(uint64_t seed) {
   return GraphMaker(seed).make_encoder();
-}
-
-RandomGraphFile::RandomGraphFile(uint64_t seed, Graph (*make)(uint64_t))
-    : seed_(seed), make_(make) {
-  static std::atomic<uint32_t> count = 0;
-  path_ = std::filesystem::temp_directory_path() /
-          fmt::format("lockstep-graph-{}-{}.gguf", getpid(), count.fetch_add(1));
-  RandomEngine random(seed);
-  test::GgufWriter writer;
-  writer.add("general.architecture", std::string("none"));
-  const Graph graph = make_(seed);
-  for (const Weight& weight : graph.weights()) {
-    if (weight.is_matrix) {
-      writer.add_tensor(weight.name, weight.format, {weight.columns, weight.rows},
-                        random_matrix(weight, random));
-      continue;
-    }
-    if (weight.name.starts_with("choice")) {
-      writer.add_tensor(weight.name, {weight.columns}, random_choice(weight.columns, random));
-      continue;
-    }
-    const bool is_norm = weight.name.starts_with("norm");
-    std::normal_distribution<double> values(is_norm ? 1 : 0, is_norm ? 0.2 : 0.5);
-    std::vector<float> floats(weight.columns);
-    for (float& value : floats) value = static_cast<float>(values(random));
-    writer.add_tensor(weight.name, {floats.size()}, floats);
-  }
-  writer.write(path_);
-}
-
-RandomGraphFile::~RandomGraphFile() {
-  std::filesystem::remove(path_);
-}
-
-Model RandomGraphFile::model() const {
-  Model model;
-  model.graph = make_(seed_);
-  model.vocabulary_size = kVocabulary;
-  return model;
-}
-
-void expect_what_float64_computes(const RandomGraphFile& file) {
-  const auto tokens = some_tokens(20, 5);
-  const ReferenceModel reference(file.path(), file.model(), tokens);
-  for (const Profile profile : {Profile::kExact, Profile::kFast}) {
-    for (const KernelTable* table : supported_kernel_tables()) {
-      SCOPED_TRACE(fmt::format("{} {}", table->name, profile_name(profile)));
-      LoadedModel model(file.path(), file.model(), {.kernels = table, .profile = profile});
-      expect_near(model.compute_alone(tokens, 128), reference,
-                  roundings_of(*table, profile, KvFormat::kF32));
-    }
-  }
 }
 
 }  // namespace lockstep

@@ -10,6 +10,8 @@
 
 namespace lockstep {
 
+inline constexpr size_t kGraphVocabulary = 150;
+
 // The graph of a seed. One layer or two of attention and a feed-forward, each with norms, biases,
 // activations, scales and residuals of any kind, and matrices of any format, some with a scale;
 // 150 words, six query heads on three KV heads, or 130 on one.

@@ -132,6 +132,31 @@ TEST(RandomGraphs, have_every_trait_of_attention) {
   }
 }
 
+TEST(RandomGraphs, have_every_form_of_delta_nets) {
+  size_t tiled = 0;
+  size_t grouped = 0;
+  size_t shared_keys = 0;  // key heads of several value heads
+  size_t sliced = 0;       // factors of one product
+  size_t gated = 0;
+  for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
+    const Graph graph = random_graph(seed);
+    for (const GraphNode& node : graph.nodes()) {
+      if (node.operation == Operation::kGate) {
+        const GraphNode& normed = graph.producer(node.inputs[1]);
+        gated += normed.operation == Operation::kHeadNorm &&
+                         graph.producer(normed.inputs[0]).operation == Operation::kDeltaNet
+                     ? 1
+                     : 0;
+      }
+      if (node.operation != Operation::kDeltaNet) continue;
+      (node.delta.is_tiled ? tiled : grouped) += 1;
+      shared_keys += node.delta.value_heads > node.delta.key_heads ? 1 : 0;
+      sliced += graph.producer(node.inputs[3]).operation == Operation::kSliceHeads ? 1 : 0;
+    }
+  }
+  for (const size_t count : {tiled, grouped, shared_keys, sliced, gated}) EXPECT_GT(count, 1U);
+}
+
 TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {
   for_each_graph(expect_what_float64_computes);
 }

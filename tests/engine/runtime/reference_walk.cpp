@@ -478,6 +478,55 @@ ReferenceRows ReferenceWalk::mean(const GraphNode& node) {
   return ReferenceRows(x.size(), row);
 }
 
+// One token of a head: by the definition, the state a matrix [dimension][values].
+std::vector<double> ReferenceWalk::delta_head(const GraphNode& node, size_t head, size_t token,
+                                              std::vector<double>& state) {
+  const size_t dimension = node.head_dimension;
+  const size_t columns = node.value_dimension;
+  const auto of = [&](size_t input, size_t place) {
+    return values_[node.inputs[input]][token].begin() + static_cast<ptrdiff_t>(place);
+  };
+  const auto key_at = node.delta.key_head(head) * dimension;
+  std::vector<double> q(of(1, key_at), of(1, key_at + dimension));
+  std::vector<double> k(of(2, key_at), of(2, key_at + dimension));
+  for (std::vector<double>* each : {&q, &k}) {
+    double squares = node.delta.epsilon;
+    for (const double x : *each) squares += x * x;
+    const double root = each == &q ? std::sqrt(static_cast<double>(dimension)) : 1;
+    for (double& x : *each) x = moved(x / std::sqrt(squares) / root, kFunction);
+  }
+  const double raw = *of(4, head) + double{weights_[node.bias][head]};
+  const double decay =
+      moved(std::exp(double{weights_[node.weight][head]} * std::log1p(std::exp(raw))), kFunction);
+  const double beta = moved(1 / (1 + std::exp(-*of(3, head))), kFunction);
+  const double error = kF32 * std::sqrt(static_cast<double>(dimension));
+  std::vector<double> output(columns);
+  for (size_t column = 0; column < columns; ++column) {
+    double kept = 0;
+    for (size_t i = 0; i < dimension; ++i) kept += k[i] * moved(state[i * columns + column], error);
+    const double change = beta * moved(*of(0, head * columns + column) - decay * kept, kF32);
+    for (size_t i = 0; i < dimension; ++i) {
+      double& cell = state[i * columns + column];
+      cell = moved(decay * cell + k[i] * change, kF32);
+      output[column] += q[i] * moved(cell, error);
+    }
+  }
+  return output;
+}
+
+ReferenceRows ReferenceWalk::delta_net(const GraphNode& node) {
+  const size_t columns = node.value_dimension;
+  ReferenceRows rows(tokens_.size());
+  for (size_t head = 0; head < node.head_count; ++head) {
+    std::vector<double> state(node.head_dimension * columns);
+    for (size_t token = 0; token < tokens_.size(); ++token) {
+      const std::vector<double> output = delta_head(node, head, token, state);
+      rows[token].insert(rows[token].end(), output.begin(), output.end());
+    }
+  }
+  return rows;
+}
+
 ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
   switch (node.operation) {
     case Operation::kEmbed: {
@@ -521,6 +570,8 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       return layer_norm(node);
     case Operation::kConvolution:
       return convolve(node);
+    case Operation::kDeltaNet:
+      return delta_net(node);
     case Operation::kActivation:
     case Operation::kGate:
     case Operation::kAdd:

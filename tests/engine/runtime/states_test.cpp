@@ -65,12 +65,57 @@ Graph graph_with_states(uint64_t seed) {
   return graph;
 }
 
+// By seed: the heads, how value heads belong to key heads, and the format of all matrices.
+Graph graph_with_delta_net(uint64_t seed) {
+  constexpr std::array kFormats = {Format::kF32, Format::kQ8_0, Format::kBf16};
+  constexpr size_t kColumns = 96;
+  const DeltaShape shape = {.value_heads = seed % 2 == 0 ? size_t{4} : size_t{6},
+                            .key_heads = seed % 3 == 2 ? size_t{1} : size_t{2},
+                            .is_tiled = seed / 2 % 2 == 0,
+                            .epsilon = 1e-6F};
+  const size_t dimension = seed % 4 == 3 ? 48 : 32;
+  const size_t values = seed % 3 == 1 ? 96 : 32;
+  Graph graph;
+  const auto matrix = [&](size_t rows, size_t columns) {
+    return graph.add_matrix(fmt::format("matrix.{}", graph.weights().size()), kFormats[seed % 3],
+                            rows, columns);
+  };
+  const auto vector = [&](const char* kind, size_t columns) {
+    return graph.add_vector(fmt::format("{}.{}", kind, graph.weights().size()), Format::kF32,
+                            columns);
+  };
+  const WeightId table = matrix(kVocabulary, kColumns);
+  ValueId x = graph.embed(table);
+  const ValueId h = graph.rms_norm(x, vector("norm", kColumns), 1e-5F);
+  const auto convolved = [&](size_t columns) {
+    const ValueId product = graph.matmul(h, matrix(columns, kColumns));
+    const ValueId y = graph.convolve(product, vector("factors", 4 * columns));
+    return graph.activation(ActivationFunction::kSilu, y);
+  };
+  const ValueId q = convolved(shape.key_heads * dimension);
+  const ValueId k = convolved(shape.key_heads * dimension);
+  const ValueId v = convolved(shape.value_heads * values);
+  const ValueId beta = graph.matmul(h, matrix(shape.value_heads, kColumns));
+  const ValueId alpha = graph.matmul(h, matrix(shape.value_heads, kColumns));
+  const ValueId y = graph.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
+                                    vector("bias", shape.value_heads), shape);
+  const ValueId normed = graph.head_norm(y, vector("norm", values), 1e-6F, shape.value_heads);
+  const ValueId open = graph.matmul(h, matrix(shape.value_heads * values, kColumns));
+  const ValueId gated = graph.gate(ActivationFunction::kSilu, open, normed);
+  x = graph.add(x, graph.matmul(gated, matrix(kColumns, shape.value_heads * values)));
+  const ValueId last = graph.rms_norm(graph.select_rows(x), vector("norm", kColumns), 1e-5F);
+  graph.set_logits(graph.matmul(last, table));
+  return graph;
+}
+
 template <typename Check>
 void for_each_graph(Check check) {
-  for (uint64_t seed = 0; seed < 6; ++seed) {
-    SCOPED_TRACE(fmt::format("seed {}", seed));
-    check(RandomGraphFile(seed, graph_with_states));
-    if (testing::Test::HasFatalFailure()) return;
+  for (const auto make : {graph_with_states, graph_with_delta_net}) {
+    for (uint64_t seed = 0; seed < 6; ++seed) {
+      SCOPED_TRACE(fmt::format("{} seed {}", make == graph_with_states ? "" : "delta net", seed));
+      check(RandomGraphFile(seed, make));
+      if (testing::Test::HasFatalFailure()) return;
+    }
   }
 }
 

@@ -1,0 +1,110 @@
+// Tokens of a gated delta net: every row of the table has the bits of the contract's order of
+// operations, written out column by column and token by token, and leaves the same state, however
+// many tokens come together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "tests/engine/kernels/paged_sequence.h"
+#include "tests/engine/kernels/tile_emulation.h"
+
+namespace lockstep {
+namespace {
+
+constexpr size_t kTokens = 7;
+
+struct DeltaHead {
+  DeltaHead(size_t rows, size_t columns)
+      : dimension(rows),
+        count(columns),
+        stride(columns + 3),
+        q(random_floats(kTokens * rows + 1, 1)),
+        k(random_floats(kTokens * rows + 1, 2)),
+        v(random_floats(kTokens * columns + 1, 3)),
+        state(random_floats(rows * stride + 1, 4)),
+        out(kTokens * columns + 1) {
+    // Keys of length 1, without which seven tokens' states would grow beyond bounds.
+    for (float& x : k) x /= std::sqrt(static_cast<float>(rows));
+  }
+
+  static float decay(size_t token) { return 0.83F + 0.02F * static_cast<float>(token); }
+  static float beta(size_t token) { return 0.61F - 0.05F * static_cast<float>(token); }
+
+  // None of the rows begins at a vector's border. `together`: tokens of a call.
+  void compute(const KernelTable& table, size_t together) {
+    for (size_t first = 0; first < kTokens; first += together) {
+      std::vector<DeltaToken> tokens;
+      for (size_t token = first; token < std::min(kTokens, first + together); ++token) {
+        tokens.push_back({.q = &q[1 + token * dimension],
+                          .k = &k[1 + token * dimension],
+                          .v = &v[1 + token * count],
+                          .out = &out[1 + token * count],
+                          .decay = decay(token),
+                          .beta = beta(token)});
+      }
+      table.apply_delta({.tokens = tokens.data(),
+                         .token_count = tokens.size(),
+                         .dimension = dimension,
+                         .state = &state[1],
+                         .state_stride = stride,
+                         .count = count});
+    }
+  }
+  void compute_by_contract() {
+    for (size_t token = 0; token < kTokens; ++token) {
+      const float* const keys = &k[1 + token * dimension];
+      for (size_t column = 0; column < count; ++column) {
+        float sum = 0;
+        for (size_t i = 0; i < dimension; ++i) sum = std::fma(keys[i], cell(i, column), sum);
+        const float change = beta(token) * (v[1 + token * count + column] - decay(token) * sum);
+        float result = 0;
+        for (size_t i = 0; i < dimension; ++i) {
+          cell(i, column) = std::fma(keys[i], change, decay(token) * cell(i, column));
+          result = std::fma(q[1 + token * dimension + i], cell(i, column), result);
+        }
+        out[1 + token * count + column] = result;
+      }
+    }
+  }
+  float& cell(size_t row, size_t column) { return state[1 + row * stride + column]; }
+
+  size_t dimension;
+  size_t count;
+  size_t stride;
+  std::vector<float> q;
+  std::vector<float> k;
+  std::vector<float> v;
+  std::vector<float> state;
+  std::vector<float> out;
+};
+
+std::vector<uint32_t> bits_of(const std::vector<float>& values) {
+  std::vector<uint32_t> bits;
+  for (const float value : values) bits.push_back(std::bit_cast<uint32_t>(value));
+  return bits;
+}
+
+TEST(DeltaNet, has_the_bits_of_its_contract_on_every_instruction_set_however_many_tokens_come) {
+  for (const KernelTable* table : tables_that_run_here()) {
+    for (const size_t dimension : {1U, 16U, 48U, 128U}) {
+      for (const size_t count : {1U, 15U, 16U, 17U, 48U, 64U, 65U, 96U, 128U}) {
+        DeltaHead expected(dimension, count);
+        expected.compute_by_contract();
+        for (const size_t together : {1U, 2U, 3U, 7U}) {
+          DeltaHead head(dimension, count);
+          head.compute(*table, together);
+          EXPECT_EQ(bits_of(head.out), bits_of(expected.out))
+              << table->name << ", " << dimension << " x " << count << ", " << together;
+          EXPECT_EQ(bits_of(head.state), bits_of(expected.state)) << table->name;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep
