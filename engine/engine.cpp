@@ -315,9 +315,9 @@ Result<void> Engine::Parts::load() {
   limits.state_slots = ranks->root_plan().states.slot_count;
   if (limits.state_slots > 0) {
     spdlog::info(
-        "the model keeps a state of each sequence ({} slots): the prefix cache finds nothing, and "
-        "prompts are computed from their first token on",
-        limits.state_slots);
+        "the model keeps a state of each sequence: {} slots for those that run at once, {} for "
+        "checkpoints, behind which the prefix cache finds prompts",
+        limits.sequence_count, limits.state_slots - limits.sequence_count);
   }
   limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
   std::random_device random;

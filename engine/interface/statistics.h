@@ -85,6 +85,11 @@ struct EngineStatistics {
   uint64_t prefix_query_tokens = 0;  // of prompts that were looked up in the prefix cache
   uint64_t prefix_hit_tokens = 0;    // of them found there, and not computed
   uint64_t preemptions = 0;          // sequences that gave up their pages, to be computed again
+  uint64_t state_slots = 0;          // for states of sequences; 0: the model keeps none
+  uint64_t state_slots_free = 0;     // that hold nothing
+  uint64_t state_checkpoints = 0;    // that hold the state behind a prefix
+  uint64_t state_hits = 0;           // sequences that went on from one
+  uint64_t state_evictions = 0;      // checkpoints that made way for other states
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;

@@ -86,9 +86,7 @@ class PlanReport {
     plan_.arithmetic = info.arithmetic;
     plan_.sequence_count = static_cast<uint32_t>(choice_.settings.sequence_count);
     plan_.context_tokens = static_cast<uint32_t>(layout_.context_tokens);
-    if (model_.graph.has_states()) {
-      plan_.state_slots = static_cast<uint32_t>(layout_.plan_options.state_slots);
-    }
+    describe_states();
     plan_.fits = misfit.empty();
     plan_.misfit = misfit;
     plan_.nodes = describe_nodes(machine_.topology);
@@ -101,6 +99,21 @@ class PlanReport {
   }
 
  private:
+  void describe_states() {
+    if (!model_.graph.has_states()) return;
+    const PlanOptions& options = layout_.plan_options;
+    plan_.state_slots = static_cast<uint32_t>(options.state_slots);
+    double state_bytes = 0;
+    double kv_bytes = 0;
+    for (const RankSizes& sizes : layout_.sizes) {
+      state_bytes += static_cast<double>(sizes.state_bytes);
+      kv_bytes += static_cast<double>(sizes.kv_bytes);
+    }
+    if (kv_bytes == 0) return;
+    plan_.state_slot_pages = state_bytes / static_cast<double>(options.state_slots) /
+                             (kv_bytes / static_cast<double>(options.kv_pages));
+  }
+
   void describe_ranks() {
     const std::vector<ReadBytes> read = bytes_per_token(model_, layout_);
     const Shares shares = shares_of(layout_.places);

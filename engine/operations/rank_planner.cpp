@@ -87,10 +87,15 @@ void RankPlanner::place_states() {
     Stretch rows;
     if (shape.columns > 0) {
       rows = values_.activations().allocate_f32(Arena::kScratch, shape.columns, slots * shape.rows);
+      state_copies_.parts.push_back({rows.at<float>(), shape.rows * rows.floats()});
     }
     states_.emplace(node.output, rows);
     plan_.states.slot_bytes += shape.rows * rows.stride_bytes;
   }
+}
+
+void RankPlanner::emit_state_copies() {
+  if (graph_.has_states()) emit(std::move(state_copies_));
 }
 
 Routing RankPlanner::routing_of(ValueId routing) const {

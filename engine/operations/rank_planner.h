@@ -54,6 +54,8 @@ class RankPlanner {
   void place_states();
   // A node's state: [slot][row of its StateShape].
   const Stretch& state(ValueId output) const { return states_.at(output); }
+  // The step that copies states from slot to slot, of a graph that has some: before all others.
+  void emit_state_copies();
   // By number in the graph.
   const RotaryTable& rotary_table(size_t number) const { return rotary_tables_[number]; }
   Routing routing_of(ValueId routing) const;
@@ -84,7 +86,8 @@ class RankPlanner {
   const PlanOptions& options_;
   ValueBuffers values_;
   StepAreas step_areas_{values_.activations()};
-  std::map<ValueId, Stretch> states_;       // by output
+  std::map<ValueId, Stretch> states_;  // by output
+  CopyStatesStep state_copies_;
   std::vector<RotaryTable> rotary_tables_;  // by number in the graph
   Routing routing_;
   Plan plan_;

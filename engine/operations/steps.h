@@ -25,8 +25,8 @@ namespace lockstep {
 // one worker, or, where a long sequence's keys are cut into chunks, in parts that one worker merges
 // in order.
 using StepWork =
-    std::variant<ClearPagesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep, RouteStep,
-                 ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
+    std::variant<ClearPagesStep, CopyStatesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
+                 RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
                  ElementwiseStep, HeadsStep, CopyHeadsStep, NormSumsStep, NormScaleStep,
                  ExpertProductStep, ConvolutionStep, DeltaNetStep, MeanStep>;
 

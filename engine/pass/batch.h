@@ -36,6 +36,12 @@ struct Batch {
   // model has no states). It holds what the pass with the sequence's token before has left there;
   // of a sequence that begins, anything.
   std::vector<uint32_t> state_slots;
+  // States that are copied from slot to slot before anything else is done, in this order.
+  struct StateCopy {
+    uint32_t from = 0;
+    uint32_t to = 0;
+  };
+  std::vector<StateCopy> state_copies;
   std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
   // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
   // all.
@@ -53,6 +59,7 @@ struct Batch {
     generated_tokens = 0;
     page_tables.clear();
     state_slots.clear();
+    state_copies.clear();
     logit_tokens.clear();
     draws.clear();
     cleared_pages.clear();

@@ -118,7 +118,7 @@ PlanOptions sizes_of_passes(const Settings& settings, size_t batch_tokens) {
   options.batch_tokens = batch_tokens;
   options.logit_rows = settings.logit_rows;
   options.kv_format = settings.kv_format;
-  options.state_slots = settings.sequence_count;
+  options.state_slots = settings.sequence_count;  // and checkpoints, once the cache is sized
   options.bf16_sums = settings.bf16_sums;
   options.without_fusion = settings.without_fusion;
   return options;

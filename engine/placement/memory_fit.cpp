@@ -18,6 +18,13 @@ namespace {
 // The share of the memory left beside the weights that an automatic context may take.
 constexpr uint64_t kKvShareDivisor = 2;
 
+// The share of the KV cache's memory that checkpoints of states get beside it, and how many for
+// each sequence that runs at once: the ends of a prompt and of an answer at least; more than the
+// points that a long prompt has are of no use to one conversation.
+constexpr uint64_t kCheckpointShareDivisor = 8;
+constexpr size_t kLeastCheckpoints = 2;
+constexpr size_t kMostCheckpoints = 32;
+
 // "12 MiB for weights, 3 MiB for the KV cache and 1 MiB for activations"
 std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) {
   const RankSizes& sizes = layout.sizes[rank];
@@ -172,17 +179,23 @@ class ContextSearch {
         settings_(settings),
         machine_(machine),
         layout_(layout),
-        page_count_(model.graph, layout.plan_options.batch_tokens) {}
+        page_count_(model.graph, layout.plan_options.batch_tokens) {
+    if (!model.graph.has_states()) return;
+    for (const RankSizes& sizes : sizes_of(layout.plan_options, 1)) {
+      page_bytes_ += sizes.kv_bytes;
+      slot_bytes_ += sizes.state_bytes / layout.plan_options.state_slots;
+    }
+  }
 
   // Sizes the layout. Nothing is logged.
   Result<void> size() {
     auto pages = find_pages();
     if (!pages) return std::unexpected(std::move(pages).error());
     layout_.plan_options.kv_pages = *pages;
+    layout_.plan_options.state_slots = state_slots(*pages);
     size_t& sequence_pages = layout_.plan_options.sequence_pages;
     if (sequence_pages > 0) sequence_pages = pages_for(layout_.context_tokens);
-    layout_.sizes = rank_sizes(model_, layout_.split, layout_.plan_options, *pages, layout_.places,
-                               layout_.gpus_linked);
+    layout_.sizes = sizes_of(layout_.plan_options, *pages);
     Budgets budgets(machine_, layout_);
     const auto misfit = take_all(layout_, layout_.sizes, budgets);
     if (!misfit) return {};
@@ -281,11 +294,21 @@ class ContextSearch {
   // The sizes with so many pages, of which a sequence has no more than the model was trained for.
   std::vector<RankSizes> sizes_with(size_t pages) const {
     PlanOptions options = layout_.plan_options;
+    options.state_slots = state_slots(pages);
     if (options.sequence_pages > 0) {
       options.sequence_pages =
           pages_for(std::min(model_.trained_context_tokens, page_count_.tokens_within(pages)));
     }
+    return sizes_of(options, pages);
+  }
+
+  std::vector<RankSizes> sizes_of(const PlanOptions& options, size_t pages) const {
     return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked);
+  }
+
+  size_t state_slots(size_t pages) const {
+    if (slot_bytes_ == 0) return layout_.plan_options.state_slots;
+    return state_slots_beside(pages * page_bytes_, slot_bytes_, settings_.sequence_count);
   }
 
   uint64_t takeable_mib(const RankPlace& place) const {
@@ -304,6 +327,8 @@ class ContextSearch {
   const Machine& machine_;
   ModelLayout& layout_;
   KvPageCount page_count_;
+  uint64_t page_bytes_ = 0;  // of all ranks; as slot_bytes_, of a model with states
+  uint64_t slot_bytes_ = 0;
 };
 
 }  // namespace
@@ -315,6 +340,12 @@ size_t pages_for(size_t tokens) {
 size_t wanted_pages(const Settings& settings, const KvPageCount& count, size_t context_tokens) {
   return settings.kv_pages != 0 ? settings.kv_pages
                                 : count.of_sequence(context_tokens) * settings.sequence_count;
+}
+
+size_t state_slots_beside(uint64_t kv_bytes, uint64_t slot_bytes, size_t sequence_count) {
+  const uint64_t share = kv_bytes / kCheckpointShareDivisor / slot_bytes;
+  return sequence_count + std::clamp<uint64_t>(share, kLeastCheckpoints * sequence_count,
+                                               kMostCheckpoints * sequence_count);
 }
 
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank) {

@@ -27,6 +27,11 @@ size_t pages_for(size_t tokens);
 // KV pages that hold full sequences, or as many as are asked for.
 size_t wanted_pages(const Settings& settings, const KvPageCount& count, size_t context_tokens);
 
+// The slots for states beside a KV cache of so many bytes: one for each sequence that runs at once,
+// and for checkpoints an eighth of the cache's memory, but at least 2 for each and at most 32.
+// `slot_bytes`: of all ranks, like `kv_bytes`.
+size_t state_slots_beside(uint64_t kv_bytes, uint64_t slot_bytes, size_t sequence_count);
+
 // The first rank whose arenas do not find space; none: all of them fit.
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);
 

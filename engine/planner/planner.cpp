@@ -27,6 +27,7 @@ void begin_plan(const PlanSubject& subject, RankPlanner& planner) {
   planner.place_states();
   planner.place_routing();
   planner.emit(ClearPagesStep{});
+  planner.emit_state_copies();
   planner.place_rotary_tables();
   if (const auto residual = hidden_residual(subject.graph)) planner.values().keep(*residual);
 }

@@ -30,6 +30,12 @@ void check_states(const Batch& batch, size_t slot_count) {
         batch.sequence_count(), batch.state_slots.size());
   for (const uint32_t slot : batch.state_slots) {
     CHECK(slot < slot_count, "slot {} of {} for states", slot, slot_count);
+    CHECK(std::ranges::count(batch.state_slots, slot) == 1, "slot {} for two sequences' states",
+          slot);
+  }
+  for (const Batch::StateCopy& copy : batch.state_copies) {
+    CHECK(copy.from < slot_count && copy.to < slot_count && copy.from != copy.to,
+          "a state is copied from slot {} to {} of {}", copy.from, copy.to, slot_count);
   }
 }
 

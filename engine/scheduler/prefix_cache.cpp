@@ -120,6 +120,7 @@ void PrefixCache::remove(BlockId id) {
   for (const std::optional<uint32_t> page : block.pages) {
     if (page) drop_page(*page);
   }
+  if (block.state) slots_.drop(*block.state);
   if (block.before != 0) {
     std::vector<BlockId>& after = blocks_.at(block.before).after;
     after.back() == id ? after.pop_back() : void(std::erase(after, id));
@@ -172,6 +173,69 @@ void PrefixCache::reset() {
   idle_.clear();
   idle_count_ = 0;
   pool_.reset();
+  slots_.reset();
+}
+
+std::optional<uint32_t> PrefixCache::take_slot() {
+  while (slots_.pool().free_count() == 0) {
+    const auto slot = slots_.least();
+    if (!slot) return std::nullopt;
+    const BlockId block = slots_.block(*slot);
+    if (slots_.raise(*slot, pages_saved(block))) continue;
+    slots_.evict(*slot);
+    blocks_.at(block).state.reset();
+  }
+  return slots_.take();
+}
+
+std::optional<uint32_t> PrefixCache::checkpoint(BlockId block) const {
+  const auto found = blocks_.find(block);
+  return found == blocks_.end() ? std::nullopt : found->second.state;
+}
+
+std::optional<uint32_t> PrefixCache::add_checkpoint(BlockId block) {
+  CHECK(!blocks_.at(block).state, "block {} gets a second checkpoint", block);
+  const auto slot = take_slot();
+  if (slot) keep_state(block, *slot);
+  return slot;
+}
+
+std::optional<uint32_t> PrefixCache::move_checkpoint(BlockId from, BlockId to) {
+  const auto found = blocks_.find(from);
+  if (found == blocks_.end() || !found->second.state || found->second.after.size() > 1) return {};
+  const uint32_t slot = *found->second.state;
+  if (!slots_.is_idle(slot)) return {};
+  slots_.hold(slot);
+  drop_checkpoint(from);
+  keep_state(to, slot);
+  return slot;
+}
+
+void PrefixCache::use_checkpoint(BlockId block) {
+  slots_.use(blocks_.at(block).state.value(), pages_saved(block));
+}
+
+void PrefixCache::drop_checkpoint(BlockId block) {
+  slots_.drop(std::exchange(blocks_.at(block).state, std::nullopt).value());
+}
+
+// A slot with one holder, which it loses.
+void PrefixCache::keep_state(BlockId id, uint32_t slot) {
+  Block& block = blocks_.at(id);
+  slots_.keep(slot, id, block.scope.owner, pages_saved(id));
+  block.state = slot;
+  slots_.release(slot);
+}
+
+// The pages since the checkpoint before the block's.
+size_t PrefixCache::pages_saved(BlockId id) const {
+  size_t pages = 1;
+  for (BlockId before = blocks_.at(id).before; before != 0; ++pages) {
+    const Block& block = blocks_.at(before);
+    if (block.state) break;
+    before = block.before;
+  }
+  return pages;
 }
 
 }  // namespace lockstep

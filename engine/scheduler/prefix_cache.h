@@ -8,6 +8,9 @@
 // page of a group that has a window: what comes after it can be used nevertheless. Only what can be
 // found is known: the block before a known one is known as well, and without a page of a group that
 // sees all tokens a block is forgotten, and what follows it.
+//
+// Where sequences have states (docs/state.md), a block may have a checkpoint: a slot with the state
+// behind its tokens. It is gone when the block is forgotten, and may be gone before.
 #pragma once
 
 #include <cstddef>
@@ -24,6 +27,7 @@
 #include "engine/base/attention_window.h"
 #include "engine/scheduler/page_pool.h"
 #include "engine/scheduler/prefix_key.h"
+#include "engine/scheduler/state_slots.h"
 
 namespace lockstep {
 
@@ -35,14 +39,11 @@ struct CacheScope {
   bool operator==(const CacheScope&) const = default;
 };
 
-// A block of all that ever were; 0: none.
-using BlockId = uint64_t;
-
 class PrefixCache {
  public:
-  // `windows`: by group.
-  PrefixCache(size_t page_count, std::vector<AttentionWindow> windows)
-      : windows_(std::move(windows)), pool_(page_count), uses_(page_count) {}
+  // `windows`: by group. `state_slots`: 0 where sequences have no states.
+  PrefixCache(size_t page_count, std::vector<AttentionWindow> windows, size_t state_slots = 0)
+      : windows_(std::move(windows)), pool_(page_count), uses_(page_count), slots_(state_slots) {}
 
   // The place of a page of tokens: the block of those before it, 0 for the first.
   struct Prefix {
@@ -62,6 +63,7 @@ class PrefixCache {
   BlockId find(const CacheScope& scope, const Prefix& prefix) const;
   // None where the block is not known any more, or its page of this group has been evicted.
   std::optional<uint32_t> page(BlockId block, size_t group) const;
+  bool is_known(BlockId block) const { return blocks_.contains(block); }
   // A new block that is known by this prefix, without pages as yet. 0, and nothing happens, if
   // the block before it is not known, or the key stands for another one.
   BlockId insert(const CacheScope& scope, const Prefix& prefix);
@@ -75,6 +77,24 @@ class PrefixCache {
   // Every page is free and nothing is known, whatever state a throw has left. Takes no memory.
   void reset();
 
+  // A slot with one holder; a checkpoint makes way if none is free. None if all are held.
+  std::optional<uint32_t> take_slot();
+  void hold_slot(uint32_t slot) { slots_.hold(slot); }
+  // A checkpoint is kept, another slot is free.
+  void release_slot(uint32_t slot) { slots_.release(slot); }
+  // The checkpoint of a block; none where it has none, or is not known any more.
+  std::optional<uint32_t> checkpoint(BlockId block) const;
+  // A slot, without holders, for the state behind a known block that has none. None if all slots
+  // are held.
+  std::optional<uint32_t> add_checkpoint(BlockId block);
+  // The same, in the slot of another block's checkpoint. None, and nothing happens, where that is
+  // gone, or held, or others go on from that block.
+  std::optional<uint32_t> move_checkpoint(BlockId from, BlockId to);
+  // The checkpoint of a block has been found.
+  void use_checkpoint(BlockId block);
+  // A block has a checkpoint no longer.
+  void drop_checkpoint(BlockId block);
+
   bool knows(uint32_t page) const { return uses_[page].block != 0; }
   // Nobody holds it, and it could be evicted.
   bool is_idle(uint32_t page) const { return knows(page) && pool_.holders(page) == 0; }
@@ -86,6 +106,7 @@ class PrefixCache {
   const AttentionWindow& window(size_t group) const { return windows_[group]; }
   std::span<const AttentionWindow> windows() const { return windows_; }  // by group
   const PagePool& pool() const { return pool_; }
+  const StateSlots& slots() const { return slots_; }
 
  private:
   struct Block {
@@ -95,6 +116,7 @@ class PrefixCache {
     CacheScope scope;
     std::vector<int32_t> tokens;
     std::vector<std::optional<uint32_t>> pages;  // by group
+    std::optional<uint32_t> state = {};          // the slot of its checkpoint
   };
   // The use of a page; of no block: it is free, or a sequence's alone.
   struct PageUse {
@@ -113,10 +135,13 @@ class PrefixCache {
   void drop_page(uint32_t page);
   void remove(BlockId id);
   void remove_empty(BlockId id);
+  void keep_state(BlockId id, uint32_t slot);
+  size_t pages_saved(BlockId id) const;
 
   std::vector<AttentionWindow> windows_;  // by group
   PagePool pool_;
   std::vector<PageUse> uses_;  // by page
+  StateSlots slots_;
   std::unordered_map<BlockId, Block> blocks_;
   std::unordered_map<PrefixKey, BlockId, KeyHash> known_;
   std::map<std::string, std::list<uint32_t>> idle_;  // by owner, oldest first; none is empty

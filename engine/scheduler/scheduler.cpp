@@ -93,6 +93,7 @@ const Schedule& Scheduler::next_batch(double now) {
   CHECK(!pass_open_, "the last pass has not been computed");
   schedule_.chunks.clear();
   schedule_.cleared_pages.clear();
+  schedule_.state_copies.clear();
   choose_senior(now);
   admit();
   std::ranges::sort(running_, [&](auto* one, auto* other) { return before(*one, *other); });
@@ -188,13 +189,7 @@ void Scheduler::plan_chunks() {
   size_t streams = 0;
   in_flight_.clear();
   for (Sequence* sequence : running_) {
-    if (!sequence->streams()) {
-      const size_t cached = sequence->cached;
-      pages_.attach(*sequence);
-      counters_.prefix_hit_tokens += sequence->cached - cached;
-      if (sequence->uncached == 0) sequence->uncached = sequence->prompt - sequence->cached;
-      charge(*sequence, 0, 0);
-    }
+    if (!sequence->streams()) attach(*sequence);
     sequence->planned = sequence->streams() ? 1 : 0;
     if (sequence->planned == 0) continue;
     ++streams;
@@ -213,6 +208,16 @@ void Scheduler::plan_chunks() {
     left.work = streams > 0 ? most.work_beside_streams : most.work_alone;
   }
   plan_prompts(left);
+}
+
+void Scheduler::attach(Sequence& sequence) {
+  const size_t cached = sequence.cached;
+  const size_t computed = sequence.computed;
+  pages_.attach(sequence);
+  if (sequence.state_source && sequence.computed > computed) ++counters_.state_hits;
+  counters_.prefix_hit_tokens += sequence.cached - cached;
+  if (sequence.uncached == 0) sequence.uncached = sequence.prompt - sequence.cached;
+  charge(sequence, 0, 0);
 }
 
 // Puts each tenant's prompts into its places in the order in which they are due.
@@ -263,7 +268,7 @@ void Scheduler::share_by_targets(Budget& left, size_t streams) const {
 
 void Scheduler::plan_prompts(Budget left) {
   const auto plan = [&](Sequence& sequence, bool is_first) {
-    if (needs_one_of(sequence, in_flight_)) return;
+    if (pages_.awaits(sequence, in_flight_)) return;
     const size_t count = fitting_tokens(sequence, left, is_first);
     if (count == 0) return;
     const size_t begin = sequence.computed;
@@ -276,7 +281,7 @@ void Scheduler::plan_prompts(Budget left) {
     } else {
       left.units -= std::min(left.units, attention_units(begin, count));
     }
-    pages_.add_filled_keys(sequence, end, in_flight_);
+    pages_.add_awaited_keys(sequence, end, in_flight_);
   };
   std::vector<Sequence*> prompts;
   std::ranges::copy_if(running_, std::back_inserter(prompts),
@@ -307,14 +312,8 @@ void Scheduler::plan_prompts(Budget left) {
 // Whether `head` would wait for a page of `other`, which goes after it and may get none to fill.
 bool Scheduler::fills_next_page(Sequence& other, Sequence& head) const {
   std::vector<PrefixKey> filled;
-  pages_.add_filled_keys(other, other.tokens.size(), filled);
-  return needs_one_of(head, filled);
-}
-
-// Its next page is filled by another sequence: it is found in the cache after that.
-bool Scheduler::needs_one_of(Sequence& sequence, std::span<const PrefixKey> filled) const {
-  const PrefixKey* key = pages_.next_shared_key(sequence);
-  return key != nullptr && std::ranges::find(filled, *key) != filled.end();
+  pages_.add_awaited_keys(other, other.tokens.size(), filled);
+  return pages_.awaits(head, filled);
 }
 
 size_t Scheduler::attention_units(size_t begin, size_t count) const {
@@ -335,7 +334,8 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, const Budget& left,
     const size_t all = sequence.tokens.size();
     return all <= left.tokens && all - logits_begin(sequence, all) <= rows_left ? all : 0;
   }
-  size_t count = std::min(sequence.stretch_end() - sequence.computed, left.tokens);
+  const size_t stretch = pages_.next_checkpoint(sequence).value_or(sequence.stretch_end());
+  size_t count = std::min(stretch - sequence.computed, left.tokens);
   if (sequence.computed < sequence.prompt) {
     const size_t least = is_first ? std::min(count, kPromptChunkLeast) : 0;
     count = std::max(least, prompt_tokens_within(left.work, sequence.computed, count));
@@ -380,7 +380,9 @@ void Scheduler::take_pages() {
   }
 }
 
-// There is a slot for each that runs: where none is free, some that wait have kept theirs.
+// There is a slot for each that runs: where none is free, some that wait have kept theirs. One that
+// is to begin from a checkpoint has none of its own, so what running ones hold is no more than they
+// are.
 void Scheduler::take_state(Sequence& sequence) {
   while (!pages_.take_state(sequence)) {
     Sequence* const last = last_waiting();
@@ -412,7 +414,7 @@ bool Scheduler::reclaim_page(size_t position) {
 }
 
 void Scheduler::preempt(Sequence& sequence) {
-  ++counters_.preemptions;
+  if (sequence.computed > 0) ++counters_.preemptions;
   pages_.release(sequence);
   if (sequence.running) stop_running(sequence);
 }
@@ -433,6 +435,7 @@ void Scheduler::collect_chunks() {
       sequence->started = true;
     }
   }
+  if (!schedule_.chunks.empty()) schedule_.state_copies = pages_.take_copies();
 }
 
 void Scheduler::computed() {
@@ -441,6 +444,7 @@ void Scheduler::computed() {
   for (const Chunk& chunk : schedule_.chunks) {
     Sequence& sequence = at(chunk.sequence);
     const size_t end = chunk.begin + chunk.count;
+    const bool keeps_state = chunk.generated || pages_.next_checkpoint(sequence) == end;
     if (sequence.wants_all()) {
       sequence.rows_done = std::max(sequence.rows_done, std::min(end, sequence.prompt));
     }
@@ -451,6 +455,7 @@ void Scheduler::computed() {
     const bool gives_rows = chunk.logits_begin < end || sequence.wanted == Wanted::kAllHidden;
     if (gives_rows) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
+    if (keeps_state) pages_.keep_state(sequence, end, chunk.generated);
   }
 }
 
@@ -519,6 +524,7 @@ void Scheduler::reset() {
   in_flight_.clear();
   schedule_.chunks.clear();
   schedule_.cleared_pages.clear();
+  schedule_.state_copies.clear();
   deadlines_.clear();
   sequences_.clear();
   queue_.reset();

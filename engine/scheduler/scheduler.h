@@ -18,10 +18,12 @@
 //     times of passes, and a tenant's prompts swap places: short ones go first, unless a long one
 //     came much earlier (kOvertaking). Other tenants keep their places.
 //   - Where sequences have states, one that runs has a slot for them. One that has stepped aside
-//     keeps its own until another needs it: then the last in the order gives up its pages as well.
+//     keeps its own until another needs it, and there is no checkpoint to take instead: then the
+//     last in the order gives up its pages as well. A chunk ends where a checkpoint is wanted.
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
-//   - A page that another sequence has computed, or computes in this pass, is not computed again.
+//   - A page that another sequence has computed, or computes in this pass, is not computed again;
+//     with states, one behind which a checkpoint is, or will be.
 #pragma once
 
 #include <cstddef>
@@ -62,8 +64,8 @@ struct SchedulerLimits {
   // Tokens see those behind them: a sequence is computed as a whole, in one pass, and what is
   // computed of it is no other's. None generates, or has more tokens than a pass.
   bool whole_sequences = false;
-  // Slots of states, at least sequence_count; 0: sequences have none. With them no sequence finds
-  // what another has computed (SequencePages::Rules).
+  // Slots of states, at least sequence_count; 0: sequences have none. Those that no sequence needs
+  // hold checkpoints.
   size_t state_slots = 0;
   double patience_seconds = 60;
   LatencyTargets targets = {};
@@ -95,6 +97,7 @@ struct Chunk {
 struct Schedule {
   std::vector<Chunk> chunks;            // of generated tokens first
   std::vector<uint32_t> cleared_pages;  // handed out for this pass
+  std::vector<SlotCopy> state_copies;   // to be made before the pass, in this order
 };
 
 // Since the start. Tokens that are computed again are not counted again.
@@ -102,7 +105,8 @@ struct SchedulerCounters {
   uint64_t prompt_tokens = 0;        // computed
   uint64_t prefix_query_tokens = 0;  // of prompts that were looked up in the cache
   uint64_t prefix_hit_tokens = 0;    // of them found there
-  uint64_t preemptions = 0;
+  uint64_t preemptions = 0;          // that had computed something
+  uint64_t state_hits = 0;           // sequences that went on from a checkpoint
 };
 
 class Scheduler {
@@ -146,7 +150,8 @@ class Scheduler {
 
   // The sequence's page tables, by group. Those of an ended one are gone.
   std::span<const PageTable> tables(SequenceId sequence) const;
-  // The slot of the sequence's states, of one that is part of a pass; none: it has no states.
+  // The slot of the sequence's states, of one that is part of a pass, in which they are once the
+  // pass's copies have been made; none: it has no states.
   std::optional<uint32_t> state(SequenceId sequence) const;
   // The number of prompt tokens that were found in the prefix cache.
   size_t cached_tokens(SequenceId sequence) const;
@@ -155,7 +160,7 @@ class Scheduler {
   size_t waiting_count() const { return queue_.waiting_count(); }
   bool idle() const { return sequences_.empty(); }
   const PrefixCache& cache() const { return pages_.cache(); }
-  const PagePool& states() const { return pages_.states(); }
+  const StateSlots& slots() const { return cache().slots(); }
   const SchedulerCounters& counters() const { return counters_; }
 
  private:
@@ -173,6 +178,7 @@ class Scheduler {
   void stop_running(Sequence& sequence);
 
   void plan_chunks();
+  void attach(Sequence& sequence);
   // The budget that is left of a pass.
   struct Budget {
     size_t tokens = 0;
@@ -188,7 +194,6 @@ class Scheduler {
   // The units of generated tokens [begin, begin + count) of a sequence.
   size_t attention_units(size_t begin, size_t count) const;
   bool fills_next_page(Sequence& other, Sequence& head) const;
-  bool needs_one_of(Sequence& sequence, std::span<const PrefixKey> filled) const;
   void take_pages();
   void take_state(Sequence& sequence);
   Sequence* last_waiting();
@@ -208,7 +213,7 @@ class Scheduler {
   std::set<std::pair<double, SequenceId>> deadlines_;
   std::vector<Sequence*> running_;    // in order, as of the last pass
   SequenceId senior_ = 0;             // 0: none
-  std::vector<PrefixKey> in_flight_;  // of pages that the pass being formed fills
+  std::vector<PrefixKey> in_flight_;  // of what others await of the pass being formed
   PromptAllowance prompts_most_;
   PassCost cost_;
   Schedule schedule_;

@@ -66,8 +66,14 @@ struct Sequence {
   double charged = 0;             // to the tenant, for prompt tokens not computed yet
   std::vector<PageTable> tables;  // by group of the cache's layers; all equally long, or none
   std::optional<uint32_t> state;  // the slot of its states; none where it has none
+  // The checkpoint, held, that its state is to be copied from: before it is computed next. It has
+  // no slot of its own then.
+  std::optional<uint32_t> state_source;
   std::vector<BlockId> blocks;    // of its first pages, as far as they are known
   std::vector<PrefixKey> keys;    // of the root and of its first full pages
+  size_t checkpoint = 0;          // pages before the last checkpoint that it has found or made
+  size_t fork = 0;                // pages before where known blocks without one were seen to end
+  BlockId answer_checkpoint = 0;  // whose checkpoint moves on with the answer; 0: none
 
   bool running = false;
   bool started = false;  // has been part of a pass
@@ -77,7 +83,7 @@ struct Sequence {
   // Pages of tokens that it has places for.
   size_t page_count() const { return tables.empty() ? 0 : tables.front().pages.size(); }
   // Whether it has taken pages or a state.
-  bool holds_memory() const { return page_count() > 0 || state.has_value(); }
+  bool holds_memory() const { return page_count() > 0 || state || state_source; }
   // Every prompt token's row, of logits or hidden.
   bool wants_all() const { return wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden; }
   bool wants_logits() const {

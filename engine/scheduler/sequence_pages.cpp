@@ -1,11 +1,28 @@
 #include "engine/scheduler/sequence_pages.h"
 
 #include <algorithm>
+#include <bit>
 #include <optional>
 #include <span>
 #include <utility>
 
 namespace lockstep {
+namespace {
+
+// Pages that must lie between a checkpoint and the one before it, since a pass ends for its sake:
+// fewer are computed again as fast. A guess, for any machine.
+constexpr size_t kLeastPages = 2;
+// The same where nothing is known to end: of the points at distances that double, the first of
+// which is kFirstDistance.
+constexpr size_t kLeastPagesWithin = 4;
+constexpr size_t kFirstDistance = 8;
+
+bool is_doubled_distance(size_t pages) {
+  return pages >= kFirstDistance && std::has_single_bit(pages / kFirstDistance) &&
+         pages % kFirstDistance == 0;
+}
+
+}  // namespace
 
 // The last known token's row is wanted, so it is computed; so are all whose rows are wanted.
 bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
@@ -15,7 +32,7 @@ bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
 }
 
 bool SequencePages::may_publish(const Sequence& sequence, size_t page) const {
-  if (rules_.shares_none || rules_.state_slots > 0) return false;
+  if (rules_.shares_none) return false;
   const size_t end = (page + 1) * rules_.page_tokens;
   return end <= (rules_.share_generated ? sequence.tokens.size() : sequence.prompt);
 }
@@ -42,8 +59,13 @@ size_t SequencePages::most_pages(size_t tokens) const {
 }
 
 std::vector<BlockId> SequencePages::match(Sequence& sequence) const {
-  std::vector<BlockId> blocks;
-  size_t usable = 0;
+  Found found = find(sequence);
+  found.blocks.resize(found.usable);
+  return std::move(found.blocks);
+}
+
+SequencePages::Found SequencePages::find(Sequence& sequence) const {
+  Found found;
   size_t page = sequence.computed / rules_.page_tokens;
   // By group: how many pages up to the one at hand are there, without a gap.
   std::vector<size_t> there(cache_.group_count(), page);
@@ -56,17 +78,16 @@ std::vector<BlockId> SequencePages::match(Sequence& sequence) const {
     wanted.before = before;
     before = cache_.find(sequence.scope, wanted);
     if (before == 0) break;
-    blocks.push_back(before);
+    found.blocks.push_back(before);
     const size_t end = page + 1;
-    bool suffices = true;
+    bool suffices = !has_states() || cache_.checkpoint(before);
     for (size_t group = 0; group < there.size(); ++group) {
       there[group] = cache_.page(before, group) ? there[group] + 1 : 0;
       suffices = suffices && there[group] >= end - first_seen(group, end * rules_.page_tokens);
     }
-    if (suffices) usable = blocks.size();
+    if (suffices) found.usable = found.blocks.size();
   }
-  blocks.resize(usable);
-  return blocks;
+  return found;
 }
 
 void SequencePages::claim(Sequence& sequence, PageClaims& claims) const {
@@ -85,7 +106,7 @@ void SequencePages::claim(Sequence& sequence, PageClaims& claims) const {
         claims.add(*found);
       } else if (page < sequence.page_count() && page >= sequence.tables[group].given_back) {
         claims.add(sequence.tables[group].pages[page]);
-      } else if (may_find(sequence, page)) {
+      } else if (!has_states() && may_find(sequence, page)) {
         prefix(sequence, page);
         claims.add(sequence.keys[page + 1], group);
       } else {
@@ -109,10 +130,12 @@ void SequencePages::put_page(Sequence& sequence, size_t group, size_t page,
 }
 
 void SequencePages::attach(Sequence& sequence) {
-  const std::vector<BlockId> blocks = match(sequence);
+  auto [blocks, usable] = find(sequence);
+  const size_t first = sequence.computed / rules_.page_tokens;
+  if (has_states() && usable < blocks.size()) sequence.fork = first + blocks.size();
+  blocks.resize(usable);
   if (blocks.empty()) return;
   sequence.tables.resize(cache_.group_count());
-  const size_t first = sequence.computed / rules_.page_tokens;
   const size_t end = (first + blocks.size()) * rules_.page_tokens;
   for (size_t group = 0; group < cache_.group_count(); ++group) {
     const size_t seen = first_seen(group, end);
@@ -133,6 +156,24 @@ void SequencePages::attach(Sequence& sequence) {
     if (prompt_end > found_again) sequence.cached += prompt_end - found_again;
     sequence.reached = std::max(sequence.reached, sequence.computed);
   }
+  if (has_states()) begin_from(sequence, blocks.back());
+}
+
+void SequencePages::begin_from(Sequence& sequence, BlockId block) {
+  const uint32_t slot = cache_.checkpoint(block).value();
+  cache_.hold_slot(slot);
+  cache_.use_checkpoint(block);
+  release_state(sequence);
+  sequence.state_source = slot;
+  sequence.checkpoint = sequence.blocks.size();
+}
+
+void SequencePages::release_state(Sequence& sequence) {
+  for (std::optional<uint32_t>* const slot : {&sequence.state, &sequence.state_source}) {
+    if (*slot) cache_.release_slot(**slot);
+    slot->reset();
+  }
+  sequence.answer_checkpoint = 0;
 }
 
 bool SequencePages::extend(Sequence& sequence, std::vector<uint32_t>& taken) {
@@ -147,9 +188,66 @@ bool SequencePages::extend(Sequence& sequence, std::vector<uint32_t>& taken) {
 }
 
 bool SequencePages::take_state(Sequence& sequence) {
-  if (rules_.state_slots == 0 || sequence.state) return true;
-  sequence.state = states_.take();
-  return sequence.state.has_value();
+  if (!has_states() || sequence.state) return true;
+  std::optional<uint32_t>& source = sequence.state_source;
+  sequence.state = cache_.take_slot();
+  if (!sequence.state) return take_source(sequence);
+  if (source) {
+    copies_.push_back({*source, *sequence.state});
+    cache_.release_slot(*std::exchange(source, std::nullopt));
+  }
+  return true;
+}
+
+// The checkpoint that nobody else is to begin from becomes the sequence's own slot.
+bool SequencePages::take_source(Sequence& sequence) {
+  std::optional<uint32_t>& source = sequence.state_source;
+  if (!source || cache_.slots().pool().holders(*source) > 1) return false;
+  const BlockId block = cache_.slots().block(*source);
+  if (block != 0) cache_.drop_checkpoint(block);
+  sequence.state = std::exchange(source, std::nullopt);
+  return true;
+}
+
+std::optional<size_t> SequencePages::next_checkpoint(const Sequence& sequence) const {
+  if (!has_states() || rules_.shares_none) return std::nullopt;
+  const size_t done = sequence.computed / rules_.page_tokens;
+  const bool in_prompt = sequence.computed < sequence.prompt || !rules_.share_generated;
+  const size_t end = (in_prompt ? sequence.prompt : sequence.tokens.size()) / rules_.page_tokens;
+  std::optional<size_t> next;
+  const auto want = [&](size_t page, size_t pages_least) {
+    if (page <= done || page > end || page < sequence.checkpoint + pages_least) return;
+    next = std::min(next.value_or(page), page);
+  };
+  const auto want_within = [&](size_t page) {
+    const size_t behind = page + kLeastPagesWithin;
+    const bool is_near_fork = page < sequence.fork && sequence.fork < behind;
+    if (page >= kFirstDistance && behind <= end && !is_near_fork) want(page, kLeastPagesWithin);
+  };
+  want(end, kLeastPages);
+  want(sequence.fork, kLeastPages);
+  for (size_t distance = kFirstDistance; distance < end; distance *= 2) {
+    want_within(distance);
+    want_within(end - distance);
+  }
+  if (!next) return std::nullopt;
+  return *next * rules_.page_tokens;
+}
+
+void SequencePages::keep_state(Sequence& sequence, size_t end, bool is_answer) {
+  const size_t page = end / rules_.page_tokens;
+  if (!has_states() || end % rules_.page_tokens != 0 || sequence.blocks.size() < page) return;
+  const BlockId block = sequence.blocks[page - 1];
+  if (!cache_.is_known(block)) return;
+  if (!cache_.checkpoint(block)) {
+    std::optional<uint32_t> slot;
+    if (is_answer) slot = cache_.move_checkpoint(sequence.answer_checkpoint, block);
+    if (!slot) slot = cache_.add_checkpoint(block);
+    if (!slot) return;
+    copies_.push_back({sequence.state.value(), *slot});
+    sequence.answer_checkpoint = is_answer && !is_doubled_distance(page) ? block : 0;
+  }
+  sequence.checkpoint = page;
 }
 
 void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {
@@ -197,13 +295,11 @@ void SequencePages::release(Sequence& sequence) {
       if (page >= table.given_back) cache_.release(table.pages[page]);
     }
   }
-  if (sequence.state) {
-    states_.release(*sequence.state);
-    states_.free(*sequence.state);
-    sequence.state.reset();
-  }
+  release_state(sequence);
   sequence.tables.clear();
   sequence.blocks.clear();
+  sequence.checkpoint = 0;
+  sequence.fork = 0;
   sequence.computed = 0;
   sequence.proven = 0;
 }
@@ -212,20 +308,31 @@ void SequencePages::forget(const Sequence& sequence) {
   for (const BlockId block : sequence.blocks) cache_.forget(block);
 }
 
-const PrefixKey* SequencePages::next_shared_key(Sequence& sequence) const {
-  const size_t page = sequence.computed / rules_.page_tokens;
-  if (!may_find(sequence, page)) return nullptr;
-  prefix(sequence, page);
-  return &sequence.keys[page + 1];
-}
-
-void SequencePages::add_filled_keys(Sequence& sequence, size_t end,
-                                    std::vector<PrefixKey>& keys) const {
+void SequencePages::add_awaited_keys(Sequence& sequence, size_t end,
+                                     std::vector<PrefixKey>& keys) const {
+  if (has_states()) {
+    const auto checkpoint = next_checkpoint(sequence);
+    if (!checkpoint) return;
+    const size_t pages = *checkpoint / rules_.page_tokens;
+    prefix(sequence, pages - 1);
+    keys.push_back(sequence.keys[pages]);
+    return;
+  }
   for (size_t page = sequence.computed / rules_.page_tokens;
        (page + 1) * rules_.page_tokens <= end && may_publish(sequence, page); ++page) {
     prefix(sequence, page);
     keys.push_back(sequence.keys[page + 1]);
   }
+}
+
+bool SequencePages::awaits(Sequence& sequence, std::span<const PrefixKey> keys) const {
+  if (keys.empty()) return false;
+  for (size_t page = sequence.computed / rules_.page_tokens; may_find(sequence, page); ++page) {
+    prefix(sequence, page);
+    if (std::ranges::find(keys, sequence.keys[page + 1]) != keys.end()) return true;
+    if (!has_states()) break;
+  }
+  return false;
 }
 
 }  // namespace lockstep

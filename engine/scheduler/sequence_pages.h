@@ -1,10 +1,12 @@
-// A sequence's pages: found in the prefix cache, taken, made known to it, and given back; and the
-// slot of its states, where layers keep some.
+// A sequence's pages: found in the prefix cache, taken, made known to it, and given back; and where
+// layers keep states (docs/state.md), the slot of its own, which it takes, copies from a checkpoint
+// and copies into new ones.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,14 @@
 #include "engine/scheduler/sequence.h"
 
 namespace lockstep {
+
+// The state in one slot is copied into another.
+struct SlotCopy {
+  uint32_t from = 0;
+  uint32_t to = 0;
+
+  friend bool operator==(const SlotCopy&, const SlotCopy&) = default;
+};
 
 class SequencePages {
  public:
@@ -23,15 +33,14 @@ class SequencePages {
     // prompted tokens are shared.
     bool share_generated = true;
     bool shares_none = false;
-    // Sequences have states, and so many slots for them; 0: they have none. What a state was at the
-    // end of a page is kept nowhere, so no page is found then.
+    // Sequences have states, and so many slots for them and for checkpoints; 0: they have none.
     size_t state_slots = 0;
     HashSecret secret = {};
   };
 
   // `windows`: of the groups of the cache's layers.
   SequencePages(size_t page_count, std::vector<AttentionWindow> windows, const Rules& rules)
-      : rules_(rules), cache_(page_count, std::move(windows)), states_(rules.state_slots) {}
+      : rules_(rules), cache_(page_count, std::move(windows), rules.state_slots) {}
 
   // Pages of all groups that a sequence takes at most while it grows to so many tokens.
   size_t most_pages(size_t tokens) const;
@@ -41,18 +50,27 @@ class SequencePages {
   }
 
   // The known blocks from the first uncomputed page on, up to where what comes after them can be
-  // computed.
+  // computed: where all that windows look at is there, and a checkpoint.
   std::vector<BlockId> match(Sequence& sequence) const;
   // Adds the pages that all its known tokens take at once: held, known, or to be filled. A page
   // that is to be filled and may be found counts once among all that wait for it.
   void claim(Sequence& sequence, PageClaims& claims) const;
-  // Holds what is known instead of computing it; the last known token is always left.
+  // Holds what is known instead of computing it; the last known token is always left. A checkpoint
+  // takes the place of the sequence's own slot.
   void attach(Sequence& sequence);
   // Takes one more page for each group, to be written to, and adds them to `taken`. Returns false
   // and takes none if fewer pages than groups are without a holder.
   bool extend(Sequence& sequence, std::vector<uint32_t>& taken);
-  // True when the sequence has a slot of its own, or needs none; false: none is free.
+  // True when the sequence has a slot of its own, or needs none; false: all are held. Checkpoints
+  // make way; that one which the sequence is to begin from becomes its own where no other is left.
   bool take_state(Sequence& sequence);
+  // The end, in tokens, of the next page to be computed behind which a checkpoint is wanted.
+  std::optional<size_t> next_checkpoint(const Sequence& sequence) const;
+  // The sequence's state, behind `end` tokens, is kept for the block that they end with, if it is
+  // known and has none: one that is wanted, or, of the generated tokens of an answer, the last.
+  void keep_state(Sequence& sequence, size_t end, bool is_answer);
+  // The copies to be made before the next pass, in this order. Once.
+  std::vector<SlotCopy> take_copies() { return std::exchange(copies_, {}); }
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
   // another sequence; what lies behind a window is given back.
   void publish(Sequence& sequence, size_t begin, size_t end);
@@ -61,23 +79,37 @@ class SequencePages {
   // Whatever the sequence holds is not found any more.
   void forget(const Sequence& sequence);
   // Nothing is found any more.
-  void forget_all() { cache_.forget_all(); }
+  void forget_all() {
+    cache_.forget_all();
+    copies_.clear();
+  }
   // No page is held, either, and no slot: for sequences that are gone. Takes no memory.
   void reset() {
     cache_.reset();
-    states_.reset();
+    copies_.clear();
   }
 
-  // The key of the first uncomputed page, if it may be found in the cache when it is full.
-  const PrefixKey* next_shared_key(Sequence& sequence) const;
-  // Keys of the pages that computing up to `end` fills.
-  void add_filled_keys(Sequence& sequence, size_t end, std::vector<PrefixKey>& keys) const;
+  // Adds the keys of what others may wait for while the sequence is computed up to `end`: of the
+  // pages that it fills. With states, of the page behind which its next checkpoint will be.
+  void add_awaited_keys(Sequence& sequence, size_t end, std::vector<PrefixKey>& keys) const;
+  // Whether the sequence can begin behind one of these pages when it is known: its first uncomputed
+  // one, or, with states, any behind that.
+  bool awaits(Sequence& sequence, std::span<const PrefixKey> keys) const;
 
   const PrefixCache& cache() const { return cache_; }
-  // Slots instead of pages.
-  const PagePool& states() const { return states_; }
 
  private:
+  // The known blocks from a sequence's first uncomputed page on.
+  struct Found {
+    std::vector<BlockId> blocks;
+    size_t usable = 0;  // the first so many: what comes after them can be computed
+  };
+  Found find(Sequence& sequence) const;
+  bool has_states() const { return rules_.state_slots > 0; }
+  // With a checkpoint of the last of its blocks.
+  void begin_from(Sequence& sequence, BlockId block);
+  bool take_source(Sequence& sequence);
+  void release_state(Sequence& sequence);
   bool may_find(const Sequence& sequence, size_t page) const;
   bool may_publish(const Sequence& sequence, size_t page) const;
   PrefixCache::Prefix prefix(Sequence& sequence, size_t page) const;
@@ -91,7 +123,7 @@ class SequencePages {
 
   Rules rules_;
   PrefixCache cache_;
-  PagePool states_;
+  std::vector<SlotCopy> copies_;
 };
 
 }  // namespace lockstep

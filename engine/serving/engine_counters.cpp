@@ -62,6 +62,11 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
   statistics.prefix_query_tokens = prefix_query_tokens.load(kRelaxed);
   statistics.prefix_hit_tokens = prefix_hit_tokens.load(kRelaxed);
   statistics.preemptions = preemptions.load(kRelaxed);
+  statistics.state_slots = state_slots.load(kRelaxed);
+  statistics.state_slots_free = state_slots_free.load(kRelaxed);
+  statistics.state_checkpoints = state_checkpoints.load(kRelaxed);
+  statistics.state_hits = state_hits.load(kRelaxed);
+  statistics.state_evictions = state_evictions.load(kRelaxed);
   statistics.steps = steps.load(kRelaxed);
   statistics.time_to_first_token_seconds = time_to_first_token_seconds.snapshot();
   statistics.inter_token_seconds = inter_token_seconds.snapshot();

@@ -31,6 +31,11 @@ struct EngineCounters {
   std::atomic<uint64_t> prefix_query_tokens = 0;
   std::atomic<uint64_t> prefix_hit_tokens = 0;
   std::atomic<uint64_t> preemptions = 0;
+  std::atomic<uint64_t> state_slots = 0;
+  std::atomic<uint64_t> state_slots_free = 0;
+  std::atomic<uint64_t> state_checkpoints = 0;
+  std::atomic<uint64_t> state_hits = 0;
+  std::atomic<uint64_t> state_evictions = 0;
   std::atomic<uint64_t> steps = 0;
   Histogram time_to_first_token_seconds;
   Histogram inter_token_seconds;

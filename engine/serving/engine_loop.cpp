@@ -346,6 +346,9 @@ std::optional<Error> EngineLoop::failure() const {
 void EngineLoop::fill_batch(const Schedule& schedule) {
   batch_.clear();
   batch_.cleared_pages = schedule.cleared_pages;
+  for (const SlotCopy& copy : schedule.state_copies) {
+    batch_.state_copies.push_back({copy.from, copy.to});
+  }
   const bool draws = executor_.draws_tokens();
   for (const Chunk& chunk : schedule.chunks) {
     Generation& generation = *by_sequence_.at(chunk.sequence);
@@ -506,7 +509,9 @@ void EngineLoop::publish_counters() {
   counters_.prefix_query_tokens.store(counted.prefix_query_tokens, kRelaxed);
   counters_.prefix_hit_tokens.store(counted.prefix_hit_tokens, kRelaxed);
   counters_.preemptions.store(counted.preemptions, kRelaxed);
+  counters_.state_hits.store(counted.state_hits, kRelaxed);
   counters_.kv_evictions.store(scheduler_.cache().eviction_count(), kRelaxed);
+  counters_.state_evictions.store(scheduler_.slots().eviction_count(), kRelaxed);
 }
 
 void EngineLoop::publish_gauges() {
@@ -517,6 +522,10 @@ void EngineLoop::publish_gauges() {
   counters_.kv_pages.store(cache.pool().page_count(), kRelaxed);
   counters_.kv_pages_free.store(cache.pool().free_count(), kRelaxed);
   counters_.kv_pages_cached.store(cache.idle_count(), kRelaxed);
+  const StateSlots& slots = cache.slots();
+  counters_.state_slots.store(slots.pool().page_count(), kRelaxed);
+  counters_.state_slots_free.store(slots.pool().free_count(), kRelaxed);
+  counters_.state_checkpoints.store(slots.checkpoint_count(), kRelaxed);
 }
 
 }  // namespace lockstep

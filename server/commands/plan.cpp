@@ -106,9 +106,13 @@ void print_states(const MachinePlan& plan) {
   for (const MachinePlan::Rank& rank : plan.ranks) {
     parts.push_back(fmt::format("{:.1f}", mib(rank.state_bytes)));
   }
+  const std::string beside =
+      plan.state_slot_pages == 0
+          ? ""
+          : fmt::format("; each as large as {:.2f} KV pages", plan.state_slot_pages);
   std::cout << fmt::format(
-      "  states of {} sequences, among scratch: {} MiB; the prefix cache finds nothing\n",
-      *plan.state_slots, fmt::join(parts, ", "));
+      "  states of {} sequences and {} checkpoints of prefixes, among scratch: {} MiB{}\n",
+      plan.sequence_count, *plan.state_slots - plan.sequence_count, fmt::join(parts, ", "), beside);
 }
 
 // The rank's share of what every token uses and, where it is another, its share of the experts.

@@ -96,7 +96,10 @@ std::string plan_json(const MachinePlan& plan) {
                {"one_rank_tokens_per_second", plan.one_rank_tokens_per_second},
                {"verdict", plan.verdict}};
   if (plan.state_slots) {
-    body["states"] = {{"slots", *plan.state_slots}, {"rank_bytes", Json::array()}};
+    body["states"] = {{"slots", *plan.state_slots},
+                      {"checkpoints", *plan.state_slots - plan.sequence_count},
+                      {"slot_kv_pages", plan.state_slot_pages},
+                      {"rank_bytes", Json::array()}};
     for (const MachinePlan::Rank& rank : plan.ranks) {
       body["states"]["rank_bytes"].push_back(rank.state_bytes);
     }

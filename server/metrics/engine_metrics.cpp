@@ -155,6 +155,28 @@ void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
                                    labelled(statistics.scratch_bytes, "kind", "scratch")}));
 }
 
+void add_states(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  const auto slots = [&](uint64_t count, const char* state) {
+    return Sample{real(count), {model[0], {"state", state}}};
+  };
+  // The three are read one after the other.
+  const uint64_t unused =
+      std::min(statistics.state_slots, statistics.state_slots_free + statistics.state_checkpoints);
+  families.push_back(gauge_family(
+      "lockstep_state_slots",
+      "Slots for states of sequences: used by requests, checkpoints behind prefixes, free. 0 where "
+      "the model keeps no states.",
+      {slots(statistics.state_slots - unused, "used"),
+       slots(statistics.state_checkpoints, "checkpoint"),
+       slots(statistics.state_slots_free, "free")}));
+  families.push_back(counter_family("lockstep_state_hits_total",
+                                    "Sequences that went on from a checkpoint of a state.",
+                                    {{real(statistics.state_hits), model}}));
+  families.push_back(counter_family("lockstep_state_evictions_total",
+                                    "Checkpoints that made way for other states.",
+                                    {{real(statistics.state_evictions), model}}));
+}
+
 // Per rank; its node is a label of one constant series, so that the others keep their identity when
 // ranks move.
 void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
@@ -274,6 +296,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
   add_times(statistics, model, families);
   add_steps(statistics, model, families);
   add_memory(statistics, info, model, families);
+  add_states(statistics, model, families);
   add_ranks(statistics, model, families);
   add_gpus(statistics, model, families);
   return families;

@@ -2,7 +2,7 @@
 
 import pytest
 import requests
-from conftest import ENDLESS, parse_events, wait_until
+from conftest import ENDLESS, FIXTURES, parse_events, wait_until
 
 
 
@@ -60,6 +60,20 @@ def test_a_cached_prompt_gives_the_same_answer_and_is_said_so(start, arithmetic)
     streamed = daemon.events("/v1/completions", {
         "model": "m", "prompt": PROMPT, "max_tokens": 2, "stream_options": {"include_usage": True}})
     assert streamed[-2]["usage"]["prompt_tokens_details"]["cached_tokens"] == cached
+
+
+def test_a_model_with_states_goes_on_from_a_checkpoint(start):
+    model = FIXTURES / "families/lfm2.gguf"
+    daemon = start("--served-model-name", "m", model=model).wait_until_ready()
+    prompt = [5 + number * 7 % 80 for number in range(200)]
+    cold, none = text_and_cached(ask(daemon, prompt=prompt))
+    assert none == 0
+    # Three whole pages of 64 tokens, and the state behind them.
+    assert text_and_cached(ask(daemon, prompt=prompt)) == (cold, 192)
+    assert daemon.metric("lockstep_state_hits_total") == 1
+    assert daemon.metric("lockstep_state_slots", state="checkpoint") >= 1
+    wait_until(lambda: daemon.metric("lockstep_state_slots", state="used") == 0)
+    assert text_and_cached(ask(daemon, prompt=prompt, cache_salt="salt")) == (cold, 0)
 
 
 def test_a_request_ends_at_its_timeout(start):

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "engine/base/checked_math.h"
 #include "engine/base/range.h"
 #include "engine/collectives/shared_memory.h"
 #include "engine/operations/step_text.h"
@@ -13,9 +15,22 @@
 #include "engine/pass/step_rows.h"
 
 namespace lockstep {
+namespace {
+
+constexpr size_t kLineFloats = kLineBytes / sizeof(float);
+
+}  // namespace
 
 std::string text_of(const ClearPagesStep&) {
   return "clear pages";
+}
+
+std::string text_of(const CopyStatesStep& step) {
+  std::string text = "copy states";
+  for (const CopyStatesStep::Part& part : step.parts) {
+    text += ' ' + text_of(part.slots, part.slot_floats);
+  }
+  return text;
 }
 
 std::string text_of(const FormStep& step) {
@@ -39,6 +54,23 @@ void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
   for (size_t unit = mine.begin; unit < mine.end; ++unit) {
     std::byte* const pages = pass.at(kv.part(unit / cleared.size()));
     std::memset(pages + cleared[unit % cleared.size()] * kv.part_bytes, 0, kv.part_bytes);
+  }
+}
+
+// A slot that a copy has written may be read by a later one: what a worker reads of it, it has
+// written itself.
+void run(const CopyStatesStep& step, const Pass& pass, TaskCounter&) {
+  if (pass.batch.state_copies.empty()) return;
+  for (const CopyStatesStep::Part& part : step.parts) {
+    const Range lines = share(divide_up(part.slot_floats, kLineFloats), pass);
+    const size_t begin = lines.begin * kLineFloats;
+    const size_t end = std::min(part.slot_floats, lines.end * kLineFloats);
+    if (begin >= end) continue;
+    float* const slots = pass.at(part.slots) + begin;
+    for (const Batch::StateCopy& copy : pass.batch.state_copies) {
+      std::memcpy(slots + copy.to * part.slot_floats, slots + copy.from * part.slot_floats,
+                  (end - begin) * sizeof(float));
+    }
   }
 }
 

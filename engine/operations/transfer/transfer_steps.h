@@ -1,4 +1,5 @@
-// The steps between operations: what clears, converts and sums what they have computed or will.
+// The steps between operations: what clears, copies, converts and sums what they have computed or
+// will.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,21 @@ struct TaskCounter;
 // Zeroes the pages that the batch hands out. Work is shared by their parts.
 struct ClearPagesStep {
   friend bool operator==(const ClearPagesStep&, const ClearPagesStep&) = default;
+};
+
+// Copies states from slot to slot, as the batch says and in its order. Each worker makes all
+// copies, of floats of its own.
+struct CopyStatesStep {
+  // The state of a node: [slot][slot_floats].
+  struct Part {
+    ArenaOffset<float> slots = {};
+    size_t slot_floats = 0;
+
+    friend bool operator==(const Part&, const Part&) = default;
+  };
+  std::vector<Part> parts;
+
+  friend bool operator==(const CopyStatesStep&, const CopyStatesStep&) = default;
 };
 
 // f32 to the forms in which it is consumed.
@@ -47,10 +63,12 @@ struct AllReduceStep {
 };
 
 std::string text_of(const ClearPagesStep& step);
+std::string text_of(const CopyStatesStep& step);
 std::string text_of(const FormStep& step);
 std::string text_of(const AllReduceStep& step);
 
 void run(const ClearPagesStep& step, const Pass& pass, TaskCounter& tasks);
+void run(const CopyStatesStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const FormStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const AllReduceStep& step, const Pass& pass, TaskCounter& tasks);
 

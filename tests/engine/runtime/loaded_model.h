@@ -59,6 +59,10 @@ class LoadedModel {
   // Its pages, and its states' slot, are those that were taken last.
   void give_back(const Sequence& sequence);
 
+  // The next pass begins with copying a state from slot to slot, after those that were asked for
+  // before.
+  void copy_state(uint32_t from, uint32_t to) { state_copies_.push_back({from, to}); }
+
   // Adds tokens to sequences in one pass; the logits after every token, [token][vocabulary], in the
   // order given.
   struct Piece {
@@ -96,6 +100,7 @@ class LoadedModel {
   bool generated_ = false;
   uint32_t next_page_ = 0;
   uint32_t next_state_ = 0;
+  std::vector<Batch::StateCopy> state_copies_;
 };
 
 // The tables that this machine can run.

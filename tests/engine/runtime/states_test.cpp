@@ -185,6 +185,37 @@ TEST(States, hold_what_the_tokens_before_have_left) {
   });
 }
 
+// Copies are made in their order, on every rank, whatever the slots have held: a state goes by way
+// of a slot that is written over in the same pass, and comes to one that has held another.
+TEST(States, that_are_copied_are_gone_on_from_with_the_same_bits) {
+  const auto tokens = some_tokens(40, 2);
+  const std::span<const TokenId> all = tokens;
+  for_each_graph([&](const RandomGraphFile& file) {
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
+    size_t workers = 1;
+    for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}, {3, 1}, {1, 5}}) {
+      SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
+      LoadedModel model(file.path(), file.model(), {.workers = workers++, .shares = shares});
+      auto mine = model.new_sequence(tokens.size());
+      auto other = model.new_sequence(20);
+      for (const auto& [begin, end] : {std::pair(0, 13), {13, 20}, {20, 21}, {21, 40}}) {
+        const auto part = all.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+        const LogitRows rows = model.compute(std::vector<LoadedModel::Piece>{
+            {mine, part}, {other, std::span<const TokenId>(part).first(1)}});
+        const auto first = expected.begin() + begin;
+        expect_same_bits(LogitRows(first, first + (end - begin)),
+                         LogitRows(rows.begin(), rows.end() - 1));
+        model.copy_state(mine.state, 100);
+        model.copy_state(100, static_cast<uint32_t>(50 + end));
+        model.copy_state(other.state, 100);
+        model.copy_state(other.state, mine.state);
+        mine.state = static_cast<uint32_t>(50 + end);
+      }
+    }
+  });
+}
+
 // The bytes of a slot: rows are an odd number of cache lines apart, as activations' are.
 size_t expected_slot_bytes(const Graph& graph, const Split& split, size_t rank) {
   size_t bytes = 0;

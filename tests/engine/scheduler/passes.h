@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "engine/scheduler/scheduler.h"
 
@@ -45,7 +46,9 @@ class Passes {
   // One whole pass: each that is to be sampled gets a token, and ends with its last one.
   std::map<SequenceId, Chunk> pass() {
     std::map<SequenceId, Chunk> chunks;
-    for (const Chunk& chunk : next().chunks) chunks[chunk.sequence] = chunk;
+    const Schedule& schedule = next();
+    for (const Chunk& chunk : schedule.chunks) chunks[chunk.sequence] = chunk;
+    copies = schedule.state_copies;
     ++passes;
     if (chunks.empty()) return chunks;
     scheduler.computed();
@@ -70,6 +73,7 @@ class Passes {
   Scheduler scheduler;
   double now = 0;
   size_t passes = 0;
+  std::vector<SlotCopy> copies;                // of the last pass
   std::map<SequenceId, size_t> most;           // passes that sample, until it ends
   std::map<SequenceId, size_t> first_sampled;  // the pass
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <list>
 #include <map>
 #include <vector>
 
@@ -267,6 +268,90 @@ TEST(WindowsAlone, leave_nothing_behind) {
   cache.release(last);
   EXPECT_EQ(cache.take(), last);
   EXPECT_EQ(cache.block_count(), 0U);
+}
+
+class CheckpointsOfBlocks : public ::testing::Test {
+ protected:
+  // A block of one token behind another, with a page that nobody holds.
+  BlockId block(const CacheScope& scope, int32_t token, BlockId before) {
+    const uint32_t page = cache_.take().value();
+    tokens_.push_back({token});
+    const PrefixKey key = {static_cast<uint64_t>(token), before};
+    const BlockId made = cache_.insert(scope, {key, before, tokens_.back()});
+    cache_.put(made, 0, page);
+    cache_.release(page);
+    return made;
+  }
+  std::vector<BlockId> chain(const CacheScope& scope, int32_t first_token, size_t length) {
+    std::vector<BlockId> blocks;
+    for (size_t index = 0; index < length; ++index) {
+      blocks.push_back(block(scope, first_token + static_cast<int32_t>(index),
+                             blocks.empty() ? 0 : blocks.back()));
+    }
+    return blocks;
+  }
+
+  PrefixCache cache_{20, {{}}, 2};
+  std::list<std::vector<int32_t>> tokens_;
+};
+
+TEST_F(CheckpointsOfBlocks, make_way_by_what_they_save_and_when_they_were_used) {
+  const auto first = chain(kAlice, 0, 6);
+  const auto second = chain(kAlice, 100, 1);
+  ASSERT_TRUE(cache_.add_checkpoint(first[0]));
+  ASSERT_TRUE(cache_.add_checkpoint(first[4]));
+  ASSERT_TRUE(cache_.add_checkpoint(first[5]));
+  EXPECT_FALSE(cache_.checkpoint(first[0])) << "it saved one page, as the first that was used";
+  ASSERT_TRUE(cache_.add_checkpoint(second[0]));
+  EXPECT_FALSE(cache_.checkpoint(first[5]));
+  EXPECT_TRUE(cache_.checkpoint(first[4]));
+  // While it is used it stays, however many others come; then it falls behind.
+  for (const bool is_used : {true, false}) {
+    for (int32_t round = 0; round < 6; ++round) {
+      if (is_used) cache_.use_checkpoint(first[4]);
+      const int32_t token = (is_used ? 200 : 300) + round;
+      ASSERT_TRUE(cache_.add_checkpoint(chain(kAlice, token, 1).front()));
+    }
+    EXPECT_EQ(cache_.checkpoint(first[4]).has_value(), is_used);
+  }
+}
+
+TEST_F(CheckpointsOfBlocks, of_the_owner_with_most_of_them_make_way) {
+  PrefixCache cache(20, {{}}, 4);
+  std::swap(cache, cache_);
+  const auto alices = chain(kAlice, 0, 9);
+  const auto bobs = chain(kBob, 100, 1);
+  ASSERT_TRUE(cache_.add_checkpoint(bobs[0]));
+  for (const size_t page : {2U, 5U, 8U}) ASSERT_TRUE(cache_.add_checkpoint(alices[page]));
+  ASSERT_TRUE(cache_.add_checkpoint(alices[0]));
+  EXPECT_TRUE(cache_.checkpoint(bobs[0])) << "it saves least, and is bob's only one";
+  EXPECT_EQ(cache_.slots().checkpoint_count(), 4U);
+}
+
+TEST_F(CheckpointsOfBlocks, that_are_held_stay_and_are_free_when_their_block_is_forgotten) {
+  const auto blocks = chain(kAlice, 0, 4);
+  const uint32_t slot = cache_.add_checkpoint(blocks[0]).value();
+  cache_.hold_slot(slot);
+  const uint32_t own = cache_.take_slot().value();
+  EXPECT_FALSE(cache_.take_slot()) << "one is a sequence's, one is about to be read";
+  EXPECT_FALSE(cache_.add_checkpoint(blocks[2]));
+  EXPECT_FALSE(cache_.move_checkpoint(blocks[0], blocks[2]));
+  cache_.forget(blocks[0]);
+  EXPECT_EQ(cache_.slots().checkpoint_count(), 0U);
+  EXPECT_EQ(cache_.slots().pool().free_count(), 0U);
+  cache_.release_slot(slot);
+  cache_.release_slot(own);
+  EXPECT_EQ(cache_.slots().pool().free_count(), 2U);
+}
+
+TEST_F(CheckpointsOfBlocks, move_from_block_to_block_unless_others_go_on_from_there) {
+  const auto blocks = chain(kAlice, 0, 3);
+  const uint32_t slot = cache_.add_checkpoint(blocks[0]).value();
+  EXPECT_EQ(cache_.move_checkpoint(blocks[0], blocks[1]), slot);
+  EXPECT_FALSE(cache_.checkpoint(blocks[0]));
+  block(kAlice, 50, blocks[1]);
+  EXPECT_FALSE(cache_.move_checkpoint(blocks[1], blocks[2]));
+  EXPECT_EQ(cache_.checkpoint(blocks[1]), slot);
 }
 
 }  // namespace

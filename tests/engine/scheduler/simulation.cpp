@@ -43,7 +43,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   if (chance(2)) {
     limits_.targets = {1 + static_cast<double>(pick(20)), 0.1 + static_cast<double>(pick(5))};
   }
-  if (chance(3)) limits_.state_slots = limits_.sequence_count + pick(3);
+  if (chance(2)) limits_.state_slots = limits_.sequence_count + pick(chance(2) ? 3 : 12);
   states_.resize(limits_.state_slots);
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
@@ -98,8 +98,7 @@ void Simulation::run() {
   EXPECT_TRUE(scheduler_->idle());
   EXPECT_EQ(scheduler_->running_count() + scheduler_->waiting_count(), 0U);
   EXPECT_EQ(scheduler_->cache().pool().held_count(), 0U);
-  EXPECT_EQ(scheduler_->states().free_count(), limits_.state_slots);
-  EXPECT_TRUE(limits_.state_slots == 0 || hit_tokens() == 0);
+  EXPECT_EQ(scheduler_->slots().pool().held_count(), 0U);
   EXPECT_EQ(scheduler_->cache().available_count(), limits_.page_count);
   EXPECT_EQ(ended_, added_);
 }
@@ -153,6 +152,8 @@ void Simulation::pass() {
   if (schedule.chunks.empty()) return;
   check_promises(schedule);
   check_pages();
+  check_slots();
+  copy_states(schedule);
   for (const uint32_t page : schedule.cleared_pages) {
     std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
                 limits_.page_tokens, kCleared);
@@ -166,6 +167,7 @@ void Simulation::pass() {
   }
   scheduler_->computed();
   check_pages();
+  check_slots();
   for (const Chunk& chunk : schedule.chunks) after(chunk);
   if (!chance(4)) scheduler_->add_pass_seconds(static_cast<double>(pick(300)) / 100);
 }
@@ -256,6 +258,41 @@ void Simulation::check_pages() {
   EXPECT_EQ(cache.pool().free_count() + idle + holders.size(), limits_.page_count);
 }
 
+// No slot is two sequences' own, or a sequence's and a checkpoint; and none is lost.
+void Simulation::check_slots() {
+  const StateSlots& slots = scheduler_->slots();
+  std::set<uint32_t> own;
+  for (const auto& [id, life] : live_) {
+    const auto slot = scheduler_->state(id);
+    if (!slot) continue;
+    ASSERT_LT(*slot, limits_.state_slots);
+    EXPECT_TRUE(own.insert(*slot).second) << "slot " << *slot << " is of two sequences";
+    EXPECT_EQ(slots.block(*slot), 0U) << "slot " << *slot << " is a sequence's and a checkpoint";
+    EXPECT_EQ(slots.pool().holders(*slot), 1U);
+  }
+  size_t checkpoints = 0;
+  size_t others = 0;  // checkpoints that have been forgotten, and that sequences are to begin from
+  for (uint32_t slot = 0; slot < limits_.state_slots; ++slot) {
+    const BlockId block = slots.block(slot);
+    checkpoints += block != 0 ? 1 : 0;
+    others += block == 0 && !own.contains(slot) && slots.pool().holders(slot) > 0 ? 1 : 0;
+    if (block != 0) {
+      EXPECT_EQ(scheduler_->cache().checkpoint(block), slot);
+    }
+  }
+  EXPECT_EQ(slots.checkpoint_count(), checkpoints);
+  EXPECT_TRUE(others == 0 || discarded_ > 0 || evictions() > 0);
+  EXPECT_EQ(slots.pool().free_count() + own.size() + checkpoints + others, limits_.state_slots);
+}
+
+void Simulation::copy_states(const Schedule& schedule) {
+  for (const SlotCopy& copy : schedule.state_copies) {
+    ASSERT_LT(std::max(copy.from, copy.to), limits_.state_slots);
+    EXPECT_NE(copy.from, copy.to);
+    states_[copy.to] = states_[copy.from];
+  }
+}
+
 uint64_t Simulation::content(const Life& life, uint64_t before, size_t position) const {
   const bool generated = !limits_.share_generated && position >= life.asked.prompt.size();
   return mixed(before + static_cast<uint64_t>(life.tokens[position]) * 2 + (generated ? 1 : 0));
@@ -338,13 +375,15 @@ void Simulation::compute_state(const Chunk& chunk, uint64_t before, uint64_t aft
   ASSERT_EQ(slot.has_value(), limits_.state_slots > 0);
   if (!slot) return;
   ASSERT_LT(*slot, limits_.state_slots);
-  for (const auto& [id, life] : live_) {
-    EXPECT_TRUE(id == chunk.sequence || scheduler_->state(id) != slot) << "a slot of two";
-  }
+  State& state = states_[*slot];
   if (chunk.begin > 0) {
-    ASSERT_EQ(states_[*slot], before) << "the state of sequence " << chunk.sequence;
+    ASSERT_EQ(state.value, before)
+        << "the state of sequence " << chunk.sequence << " at position " << chunk.begin;
+  } else {
+    state.rests_on.clear();
   }
-  states_[*slot] = after;
+  state.value = after;
+  for (const uint32_t page : held_pages(chunk.sequence)) state.rests_on.insert(contents_[page]);
 }
 
 // The contents of its pages rest on those of the pages before them, in all groups.
@@ -412,6 +451,10 @@ void Simulation::spoil(const std::set<ContentId>& doubtful, const std::set<Conte
     if (!spoiled.contains(contents_[page])) continue;
     const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens);
     std::fill_n(begin, limits_.page_tokens, kSpoiled);
+  }
+  for (State& state : states_) {
+    const auto is_spoiled = [&](ContentId content) { return spoiled.contains(content); };
+    if (std::ranges::any_of(state.rests_on, is_spoiled)) state.value = kSpoiled;
   }
 }
 

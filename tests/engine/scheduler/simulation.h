@@ -27,6 +27,9 @@ class Simulation {
   uint64_t evictions() const { return scheduler_->cache().eviction_count(); }
   uint64_t overdue() const { return overdue_; }
   uint64_t discarded() const { return discarded_; }
+  // Checkpoints of states that were gone on from, and that had made way.
+  uint64_t state_hits() const { return scheduler_->counters().state_hits; }
+  uint64_t checkpoint_evictions() const { return scheduler_->slots().eviction_count(); }
 
  private:
   // The contents of a page from when it is handed out until it is handed out again: a number that
@@ -55,6 +58,8 @@ class Simulation {
   void check_chunk(const Chunk& chunk);
   void check_promises(const Schedule& schedule);
   void check_pages();
+  void check_slots();
+  void copy_states(const Schedule& schedule);
   void compute(const Chunk& chunk);
   void compute_state(const Chunk& chunk, uint64_t before, uint64_t after);
   void after(const Chunk& chunk);
@@ -74,9 +79,15 @@ class Simulation {
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
   std::vector<uint64_t> cells_;                 // by page and token in it
   std::vector<ContentId> contents_;             // by page
-  std::vector<uint64_t> states_;                // by slot: as the tokens so far have left it
-  std::vector<std::set<ContentId>> rests_on_;   // by content
-  size_t capacity_ = 0;                         // the tokens of the longest sequence
+  // A slot's contents: a number that stands for the tokens that have left them, and the pages that
+  // these looked at.
+  struct State {
+    uint64_t value = 0;
+    std::set<ContentId> rests_on;
+  };
+  std::vector<State> states_;                  // by slot
+  std::vector<std::set<ContentId>> rests_on_;  // by content
+  size_t capacity_ = 0;                        // the tokens of the longest sequence
   double now_ = 0;
   size_t added_ = 0;
   size_t ended_ = 0;

@@ -23,6 +23,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t evictions = 0;
   uint64_t overdue = 0;
   uint64_t discarded = 0;
+  uint64_t state_hits = 0;
+  uint64_t checkpoint_evictions = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("LOCKSTEP_SIMULATION_SEED=" + std::to_string(seed));
     Simulation life(seed);
@@ -33,6 +35,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     evictions += life.evictions();
     overdue += life.overdue();
     discarded += life.discarded();
+    state_hits += life.state_hits();
+    checkpoint_evictions += life.checkpoint_evictions();
   }
   if (first == last) return;
   // Each of these must have happened often, or it was not tested.
@@ -41,6 +45,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(evictions, tried_cases(10'000U));
   EXPECT_GT(overdue, tried_cases(1'000U));
   EXPECT_GT(discarded, tried_cases(1'000U));
+  EXPECT_GT(state_hits, tried_cases(2'000U));
+  EXPECT_GT(checkpoint_evictions, tried_cases(1'000U));
 }
 
 }  // namespace
