@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <string_view>
 #include <utility>
 
@@ -25,6 +27,7 @@ Result<ChatText> ChatText::read(const GgufFile& file, const Tokenizer& tokenizer
   auto compiled = ChatTemplate::compile(**source);
   if (compiled) {
     chat.chat_template_ = std::move(*compiled);
+    chat.read_tools_template(file);
     chat.find_marks();
   } else {
     chat.error_ = "the model's chat template cannot be used: " + compiled.error().message;
@@ -33,9 +36,27 @@ Result<ChatText> ChatText::read(const GgufFile& file, const Tokenizer& tokenizer
   return chat;
 }
 
+void ChatText::read_tools_template(const GgufFile& file) {
+  const auto source = file.text("tokenizer.chat_template.tool_use");
+  if (!source || !source->has_value()) return;
+  auto compiled = ChatTemplate::compile(**source);
+  if (compiled) {
+    tools_template_ = std::move(*compiled);
+    return;
+  }
+  spdlog::warn("the model's chat template for tools cannot be used: {}; the usual one is taken",
+               compiled.error().message);
+}
+
 void ChatText::find_marks() {
   if (special_tokens_in_messages_) return;
   foreign_marks_ = find_foreign_marks(*tokenizer_, *chat_template_);
+  if (tools_template_) {
+    std::vector<TokenId> both;
+    std::ranges::set_union(foreign_marks_, find_foreign_marks(*tokenizer_, *tools_template_),
+                           std::back_inserter(both));
+    foreign_marks_ = std::move(both);
+  }
   if (foreign_marks_.empty()) return;
   std::vector<std::string_view> texts;
   for (const TokenId token : foreign_marks_) texts.push_back(tokenizer_->token_text(token));
@@ -45,9 +66,16 @@ void ChatText::find_marks() {
       fmt::join(texts, ", "));
 }
 
+const ChatTemplate& ChatText::template_for(const nlohmann::ordered_json& variables) const {
+  const auto tools = variables.find("tools");
+  const bool has_tools = tools != variables.end() && tools->is_array() && !tools->empty();
+  return has_tools && tools_template_ ? *tools_template_ : *chat_template_;
+}
+
 Result<TracedText> ChatText::render(nlohmann::ordered_json variables) const {
   if (!chat_template_) return invalid_input("{}", error_);
-  return render_for(*tokenizer_, *chat_template_, std::move(variables));
+  const ChatTemplate& chosen = template_for(variables);
+  return render_for(*tokenizer_, chosen, std::move(variables));
 }
 
 EncodeOptions ChatText::encoding(const TracedText& text) const {

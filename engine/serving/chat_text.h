@@ -15,9 +15,10 @@ namespace lockstep {
 
 class ChatText {
  public:
-  // Reads the template of the file. One that cannot be used, or none, makes render() fail; the log
-  // says it, and which control tokens the template makes of what requests say. The tokenizer must
-  // outlive this. Fails where the file's entry is no text.
+  // Reads the template of the file, and the one for conversations with tools, where it has one of
+  // its own (tokenizer.chat_template.tool_use). Without a template that can be used render() fails;
+  // the log says it, and which control tokens the templates make of what requests say. The
+  // tokenizer must outlive this. Fails where the file's entry is no text.
   static Result<ChatText> read(const GgufFile& file, const Tokenizer& tokenizer,
                                bool special_tokens_in_messages);
 
@@ -28,13 +29,17 @@ class ChatText {
 
  private:
   ChatText(const Tokenizer& tokenizer, bool special_tokens_in_messages);
+  void read_tools_template(const GgufFile& file);
   void find_marks();
+  // The template of a conversation.
+  const ChatTemplate& template_for(const nlohmann::ordered_json& variables) const;
 
   const Tokenizer* tokenizer_;
   bool special_tokens_in_messages_;
   std::optional<ChatTemplate> chat_template_;
+  std::optional<ChatTemplate> tools_template_;
   std::string error_;                   // why there is none
-  std::vector<TokenId> foreign_marks_;  // that the template makes of what it is given
+  std::vector<TokenId> foreign_marks_;  // that the templates make of what they are given
 };
 
 }  // namespace lockstep

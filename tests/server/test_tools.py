@@ -35,6 +35,7 @@ FAMILIES = {
     "solar": "identifiers.jinja",
     "firefunction": "texts.jinja",
     "smollm": "signatures.jinja",  # the same
+    "cohere-apart": "actions.jinja",  # beside a template that knows no tools
     "general": None,  # the bundled template, which knows no tools
     "strict": None,
 }
@@ -63,6 +64,9 @@ def family(request, tmp_path_factory):
     else:
         name = FAMILIES[request.param]
         template = STRICT if name is None else (TEMPLATES / name).read_text()
+        if request.param == "cohere-apart":
+            template = json.dumps([{"name": "default", "template": STRICT},
+                                   {"name": "tool_use", "template": template}])
         subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
                         "--chat-template", template, str(DEMO), str(changed)],
                        check=True, capture_output=True)
@@ -149,6 +153,7 @@ SIGNS = {"mistral-names": "[TOOL_CALLS]get_weather[ARGS]{",
          "gemma-4": "<|tool_call>call:get_weather{city:<|\"|>Bern<|\"|>,days:2}<tool_call|>",
          "lfm2": "<|tool_call_start|>[get_weather(city='Bern', days=2)]<|tool_call_end|>",
          "cohere": "{\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {",
+         "cohere-apart": "{\"tool_call_id\": \"0\", \"tool_name\": \"get_weather\", \"parameters\": {",
          "granite": "<|tool_call|>[{\"name\": \"get_weather\", \"arguments\": "
                     "{\"city\":\"Bern\",\"days\":2}}]",
          "minimax-m3": "]<]minimax[>[<invoke name=\"get_weather\">]<]minimax[>[<city>Bern"
