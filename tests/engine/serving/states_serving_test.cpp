@@ -176,12 +176,19 @@ TEST_F(StatesServingTest, the_plan_counts_the_states_of_sequences_and_checkpoint
     options_.sequence_count = sequences;
     const auto plan = plan_machine(options_, /*measure=*/false);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
-    EXPECT_EQ(plan->state_slots, 3 * sequences);
-    EXPECT_NEAR(plan->state_slot_pages, 1152.0 / 4096, 0.01);
     uint64_t bytes = 0;
-    for (const MachinePlan::Rank& rank : plan->ranks) bytes += rank.state_bytes;
+    uint64_t kv_bytes = 0;  // of three pages for each sequence
+    for (const MachinePlan::Rank& rank : plan->ranks) {
+      bytes += rank.state_bytes;
+      kv_bytes += rank.kv_bytes;
+    }
     // Three layers keep two tokens' inputs of 32 columns, which are one rank's alone.
-    EXPECT_EQ(bytes, 3 * sequences * 3 * 2 * (activation_stride(32) | 16U) * sizeof(float));
+    const size_t slot_bytes = size_t{3} * 2 * (activation_stride(32) | 16U) * sizeof(float);
+    ASSERT_TRUE(plan->state_slots.has_value());
+    EXPECT_EQ(*plan->state_slots, state_slots_beside(kv_bytes, slot_bytes, sequences));
+    EXPECT_EQ(bytes, *plan->state_slots * slot_bytes);
+    const double page_bytes = static_cast<double>(kv_bytes) / (3 * sequences);
+    EXPECT_NEAR(plan->state_slot_pages, static_cast<double>(slot_bytes) / page_bytes, 1e-6);
   }
   options_.model = source_dir() + "/tests/fixtures/logits/llama-gqa-f16.gguf";
   const auto without = plan_machine(options_, /*measure=*/false);
