@@ -153,7 +153,7 @@ std::string fixture(const std::string& name) {
 
 // Layers with states, key heads in turns and in groups.
 TEST(Fusion, changes_no_bit_of_delta_nets) {
-  for (const char* name : {"qwen35", "qwen3next"}) {
+  for (const char* name : {"qwen35", "qwen3next", "qwen3next-old"}) {
     for (const std::vector<double>& shares : kShares) {
       SCOPED_TRACE(fmt::format("{} shares {}", name, fmt::join(shares, ":")));
       LoadedModelOptions options{.workers = 2, .shares = shares};
