@@ -13,13 +13,14 @@ StateShape convolution_state(const GraphNode& node, size_t own_columns) {
   return {.rows = node.taps - 1, .columns = own_columns};
 }
 
-// The activation of the convolution's results among the group's nodes; or the convolution itself.
-const GraphNode& last_of(const Graph& graph, const Group& group, const GraphNode& convolution) {
-  for (const size_t node : nodes_of(graph, group, Operation::kActivation)) {
-    const GraphNode& activation = graph.nodes()[node];
-    if (activation.inputs[0] == convolution.output) return activation;
-  }
-  return convolution;
+// The node whose results are kept: the activation of the convolution's among the group's nodes, or
+// the convolution itself.
+size_t last_of(const Graph& graph, const Group& group, size_t convolution) {
+  const auto activations = nodes_of(graph, group, Operation::kActivation);
+  const auto found = std::ranges::find_if(activations, [&](size_t activation) {
+    return graph.nodes()[activation].inputs[0] == convolution;
+  });
+  return found == activations.end() ? convolution : *found;
 }
 
 ConvolutionPart plan_part(RankPlanner& planner, const GraphNode& node, const GraphNode& last) {
@@ -46,7 +47,7 @@ void plan_convolution(RankPlanner& planner, const Group& group) {
   ConvolutionStep step;
   Meet meet = Meet::kRank;
   for (const size_t node : nodes_of(graph, group, Operation::kConvolution)) {
-    const GraphNode& last = last_of(graph, group, graph.nodes()[node]);
+    const GraphNode& last = graph.nodes()[last_of(graph, group, node)];
     step.parts.push_back(plan_part(planner, graph.nodes()[node], last));
     meet = std::max(meet, planner.meet_behind(last.output, step.parts.back().output));
   }

@@ -144,8 +144,8 @@ TEST(FusionRules, leave_a_delta_net_alone_whose_results_something_else_reads) {
   const Graph graph = delta_graph(/*is_read_twice=*/true);
   const std::vector<Group> groups = make_groups(graph, split_evenly(graph, 2), {});
   expect_in_order(graph, groups);
-  // Values are read twice as well, so of three convolutions only the queries' joins its
-  // activation, and none joins another.
+  // The keys' convolution joins no activation, and values are read twice as well: so none of the
+  // three joins another.
   size_t convolutions = 0;
   for (const Group& group : groups) {
     const Operation lead = graph.nodes()[group.lead].operation;
