@@ -94,7 +94,7 @@ TEST(Checkpoints, move_on_with_an_answer_and_stay_at_its_last_border) {
     NewSequence next = prompt_of(10, 10, 0);
     next.prompt.resize(41, 7);  // as Passes generates
     next.prompt.resize(60, 8);
-    next.most_tokens = 60;
+    next.most_tokens = 61;
     const SequenceId second = passes.scheduler.add(next, 0);
     EXPECT_EQ(passes.pass().at(second).begin, share_generated ? 40U : 8U);
   }

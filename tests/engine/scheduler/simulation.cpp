@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <iterator>
 #include <limits>
 
 #include "engine/scheduler/scheduler.h"
@@ -399,7 +400,24 @@ void Simulation::note_contents(const Chunk& chunk) {
       }
     }
   }
-  if (chunk.logits_begin < end || life.asked.wanted == Wanted::kAllHidden) life.proven = life.used;
+  if (chunk.logits_begin < end || life.asked.wanted == Wanted::kAllHidden) note_proof(chunk, life);
+}
+
+// Rows that are numbers speak for what the sequence's pages and its state rest on, but for pages
+// that are still to be filled.
+void Simulation::note_proof(const Chunk& chunk, Life& life) {
+  life.proven = life.used;
+  const auto slot = scheduler_->state(chunk.sequence);
+  if (!slot) return;
+  std::set<ContentId> filling;
+  for (const PageTable& table : scheduler_->tables(chunk.sequence)) {
+    const size_t full = (chunk.begin + chunk.count) / limits_.page_tokens;
+    for (size_t index = std::max(full, table.given_back); index < table.pages.size(); ++index) {
+      filling.insert(contents_[table.pages[index]]);
+    }
+  }
+  std::ranges::set_difference(states_[*slot].rests_on, filling,
+                              std::inserter(life.proven, life.proven.end()));
 }
 
 void Simulation::after(const Chunk& chunk) {

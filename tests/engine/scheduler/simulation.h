@@ -66,6 +66,7 @@ class Simulation {
   void discard(SequenceId id);
   void spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven);
   void note_contents(const Chunk& chunk);
+  void note_proof(const Chunk& chunk, Life& life);
   // A number that stands for the tokens up to `position`; `before` stands for those before it.
   uint64_t content(const Life& life, uint64_t before, size_t position) const;
   uint64_t& cell(SequenceId id, size_t group, size_t position);
