@@ -271,10 +271,10 @@ void Splitter::split_product(const GraphNode& node) {
       const GraphNode& reader = *roles_.consumer(node.output);
       // A convolution has a bias of its own.
       size_t block = std::lcm(units_.input_block(reader.output), units_.bias_block(reader));
-      // The other product of the gate, if that is cut already.
+      // The other product of the gate, if that is cut already. A delta net's have other columns.
       for (const ValueId product : reader.inputs) {
         const ValueSplit& cut_already = split_.values[product];
-        if (cut_already.kind == SplitKind::kSliced) {
+        if (cut_already.kind == SplitKind::kSliced && graph_.columns(product) == rows) {
           return split_by_rows(node, cut_already.columns, false);
         }
         const GraphNode& producer = graph_.producer(product);

@@ -7,7 +7,9 @@ lockstepd and llama.cpp compute the same from the same file.
 Writes each shape as with --tiny, in F32 unless --format says another, and compares the
 log-probabilities of a prompt's tokens, each after those before it. The largest difference is
 printed in units of their spread. llama.cpp takes GELU from a table in f16, so that families with it
-differ by more.
+differ by more; so does qwen35, whose random weights make roundings larger from layer to layer:
+lockstepd differs from float64 by as much as from llama.cpp (2e-4 of the spread for 0.8B), and what
+roundings may make of it is 1e-2.
 
 It needs numpy, gguf and llama-cpp-python (whose vendored llama.cpp is llama.cpp's own).
 LLAMA_CPP_LIB_PATH may name a folder with its libraries. --folder keeps the files.
@@ -36,6 +38,7 @@ TOKENS = 100
 # With quantized weights the bound is wider: both programs round activations to 8 bits then.
 BOUND, GELU_BOUND, QUANTIZED_BOUND = 1e-4, 1e-2, 0.3
 GELU = ("gemma", "starcoder2")  # how architectures with it begin
+WIDER = {"qwen35": 2e-3}
 
 
 def has_gelu(name: str) -> bool:
@@ -113,7 +116,9 @@ def main() -> int:
                 wrong.append(name)
                 print(f"{name}: {error}", flush=True)
                 continue
-            bound = GELU_BOUND if has_gelu(name) else BOUND
+            bound = WIDER.get(SHAPES[name].architecture, BOUND)
+            if has_gelu(name):
+                bound = GELU_BOUND
             if arguments.format != "F32":
                 bound = QUANTIZED_BOUND
             print(f"{name} ({SHAPES[name].architecture}): {found:.1e}"

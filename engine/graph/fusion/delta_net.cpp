@@ -1,5 +1,6 @@
 // A part of a delta net's step are the slices that give it its heads' factors, and, if all of it is
 // a norm and a gate, what is made of its results.
+#include <algorithm>
 #include <optional>
 #include <ranges>
 #include <vector>
@@ -9,13 +10,20 @@
 namespace lockstep {
 namespace {
 
+bool has_every_rank_all(const Groups& groups, ValueId value) {
+  const ValueSplit& split = groups.split().values[value];
+  const Range all = {0, groups.graph().columns(value)};
+  return split.kind == SplitKind::kMirrored ||
+         std::ranges::all_of(split.columns, [&](const Range& own) { return own == all; });
+}
+
 // Those of beta and alpha, of what every rank has.
 void add_slices(const Groups& groups, size_t net, std::vector<size_t>& nodes) {
   for (const ValueId factors : groups.node(net).inputs | std::views::drop(3)) {
     const GraphNode& node = groups.node(factors);
     if (node.operation != Operation::kSliceHeads || !groups.is_alone(factors)) continue;
     if (groups.readers(factors).only() != net) continue;
-    if (groups.split().values[node.inputs[0]].kind != SplitKind::kMirrored) continue;
+    if (!has_every_rank_all(groups, node.inputs[0])) continue;
     nodes.push_back(factors);
   }
 }

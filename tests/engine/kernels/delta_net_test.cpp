@@ -70,7 +70,7 @@ struct DeltaHead {
       }
     }
   }
-  // What tokens gave, and the state behind them.
+  // The tokens' results, and the state behind them.
   std::vector<uint32_t> bits() const {
     std::vector<uint32_t> all;
     for (const float value : out) all.push_back(std::bit_cast<uint32_t>(value));

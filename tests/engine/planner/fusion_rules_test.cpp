@@ -92,8 +92,9 @@ TEST(FusionRules, make_a_layer_five_steps) {
 }
 
 // A layer of a gated delta net and nothing else; `is_read_twice`: its results are read beside the
-// norm, and the keys' convolution beside its activation.
-Graph delta_graph(bool is_read_twice = false) {
+// norm, and the keys' convolution beside its activation; `is_sliced`: beta and alpha are of one
+// product.
+Graph delta_graph(bool is_read_twice = false, bool is_sliced = false) {
   constexpr size_t kColumns = 128;
   Graph graph;
   const auto product = [&](ValueId x, size_t rows) {
@@ -111,8 +112,11 @@ Graph delta_graph(bool is_read_twice = false) {
   const ValueId convolved = convolve(product(h, 64));
   const ValueId k = activate(convolved);
   const ValueId v = activate(convolve(product(h, 128)));
-  const ValueId y = graph.delta_net(v, q, k, product(h, 4), product(h, 4), vector(4), vector(4),
-                                    {.value_heads = 4, .key_heads = 2, .epsilon = 1e-6F});
+  const ValueId beta = product(h, is_sliced ? 8 : 4);
+  const ValueId alpha = is_sliced ? graph.slice_heads(beta, 2, 2, 2) : product(h, 4);
+  const ValueId y =
+      graph.delta_net(v, q, k, is_sliced ? graph.slice_heads(beta, 2, 0, 2) : beta, alpha,
+                      vector(4), vector(4), {.value_heads = 4, .key_heads = 2, .epsilon = 1e-6F});
   const ValueId normed = graph.head_norm(y, vector(32), 1e-6F, 4);
   const ValueId gated = graph.gate(ActivationFunction::kSilu, product(h, 128), normed);
   x = graph.add(x, product(gated, kColumns));
@@ -137,6 +141,9 @@ TEST(FusionRules, make_a_gated_delta_net_four_steps) {
     EXPECT_EQ(groups_of(graph, {}, ranks), 3 + 4U);
     EXPECT_EQ(groups_of(graph, one_rule(Fusion::kConvolutions), ranks), 3 + 4 + 5U);
     EXPECT_EQ(groups_of(graph, one_rule(Fusion::kDeltaNet), ranks), 3 + 4 + 2U);
+    const Graph sliced = delta_graph(/*is_read_twice=*/false, /*is_sliced=*/true);
+    EXPECT_EQ(groups_of(sliced, {}, ranks), 3 + 4U);
+    EXPECT_EQ(groups_of(sliced, one_rule(Fusion::kDeltaNet), ranks), 3 + 4 + 4U);
   }
 }
 
