@@ -30,10 +30,10 @@ class StatesServingTest : public EngineTest {
     for (const OutputToken& token : answer.tokens()) result.logprobs.push_back(token.logprob);
     return result;
   }
-  // By number: prompts and answers of other lengths, some prompts beginning alike; all grow over
-  // two pages' borders or three.
+  // By number: prompts and answers of other lengths, some prompts beginning alike; prompts of two
+  // pages or three grow over one border or two.
   Request nth(size_t number) {
-    const std::string head(20 + number % 3 * 25, static_cast<char>('a' + number % 2));
+    const std::string head(150 + number % 3 * 25, static_cast<char>('a' + number % 2));
     Request asked = request(head + " tail " + std::to_string(number),
                             static_cast<uint32_t>(100 - number % 4 * 9), number);
     asked.logprobs = 0;
@@ -86,7 +86,7 @@ TEST_F(StatesServingTest, answers_beside_others_with_few_pages_have_the_bits_of_
     engine_.reset();
     options_.rank_count = ranks;
     options_.worker_count = 1;
-    options_.kv_pages = 5;  // of sequences of up to three
+    options_.kv_pages = 7;  // of sequences of up to five
     options_.sequence_count = 3;
     options_.batch_tokens = 24;
     std::array<Answer, kRequests> answers;
