@@ -80,6 +80,7 @@ class StatesServingTest : public EngineTest {
 constexpr size_t kRequests = 12;
 
 TEST_F(StatesServingTest, answers_beside_others_with_few_pages_have_the_bits_of_those_alone) {
+  options_.context_tokens = 320;
   std::vector<Heard> expected;
   for (size_t number = 0; number < kRequests; ++number) expected.push_back(alone(nth(number)));
   for (const uint32_t ranks : {1U, 2U}) {
