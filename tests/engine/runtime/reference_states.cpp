@@ -1,4 +1,4 @@
-// What layers with a state compute: each token's by the definition, from those before it.
+// Layers with a state, by their definitions: each token from those before it.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -13,7 +13,7 @@ const double kFunction = std::ldexp(1.0, -20);
 
 }  // namespace
 
-// By the definition, token by token: no state.
+// The definition, token by token: no state.
 ReferenceRows ReferenceWalk::convolve(const GraphNode& node) {
   const bool is_gated = node.inputs.size() > 1;
   const std::vector<float>& factors = weights_[node.weight];
