@@ -300,7 +300,7 @@ TEST_F(ArchitectureTest, an_unknown_architecture_is_told_the_nearest) {
   GgufWriter file;
   file.add("general.architecture", std::string("qwen5moe"));
   EXPECT_THAT(error_of(file), HasSubstr("architecture \"qwen5moe\" is not known here; nearest "
-                                        "are qwen2moe, qwen3moe, "));
+                                        "are qwen2moe, qwen35moe, "));
   EXPECT_THAT(error_of(file), HasSubstr("; known are: apertus, arcee, arctic, baichuan, "));
 }
 
