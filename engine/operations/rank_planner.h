@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "engine/base/range.h"
@@ -72,6 +73,13 @@ class RankPlanner {
   void emit(StepWork work, Meet meet = Meet::kRank);
   // The barrier behind a step that writes `output`, of this value.
   Meet meet_behind(ValueId value, const PlainOutput& output) const;
+  // The step of one node alone, which reads its inputs and writes its output.
+  template <typename NodeStep>
+  void emit_node(const GraphNode& node, NodeStep step) {
+    for (const ValueId input : node.inputs) values_.consume(input);
+    const Meet meet = meet_behind(node.output, step.output);
+    emit(std::move(step), meet);
+  }
   // Behind a step that has left a value's own columns in f32: what else is read of it.
   void emit_forms(ValueId value);
   // The same of a value whose forms are written: whole rows in f32.

@@ -9,8 +9,8 @@
 // found is known: the block before a known one is known as well, and without a page of a group that
 // sees all tokens a block is forgotten, and what follows it.
 //
-// Where sequences have states (docs/state.md), a block may have a checkpoint: a slot with the state
-// behind its tokens. It is gone when the block is forgotten, and may be gone before.
+// A block may have a checkpoint if sequences have states (docs/state.md): a slot that holds the
+// state after the block's tokens. It goes when the block is forgotten, and may go before that.
 #pragma once
 
 #include <cstddef>

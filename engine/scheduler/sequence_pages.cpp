@@ -199,7 +199,7 @@ bool SequencePages::take_state(Sequence& sequence) {
   return true;
 }
 
-// The checkpoint that nobody else is to begin from becomes the sequence's own slot.
+// The sequence takes its checkpoint as its own slot, if no other sequence is to begin from it.
 bool SequencePages::take_source(Sequence& sequence) {
   std::optional<uint32_t>& source = sequence.state_source;
   if (!source || cache_.slots().pool().holders(*source) > 1) return false;

@@ -563,6 +563,13 @@ DELTA_OPTIONS = {"layer_types": ["linear_attention", "full_attention", "linear_a
 DELTA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 32, "ssm.group_count": 2,
               "ssm.time_step_rank": 4, "ssm.inner_size": 128}
 DELTA_GAINS = {"linear_attn.norm.weight": 5.0}
+NEXT = {"options": DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
+        "keys": DELTA_KEYS | {"full_attention_interval": 2,
+                              "expert_shared_feed_forward_length": 40},
+        "layers": 3, "epsilon": 1e-6, "rope_base": 1e7, "rope": {"partial_rotary_factor": 0.5},
+        "adds_one": True, "norm_before_feed_forward": "post_attention_norm",
+        "gains": DELTA_GAINS, "experts": 4, "chosen": 2, "expert_feed_forward": 20,
+        "layer_gain": 0.25}
 QWEN35_ROPE = {"partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1], "mrope_interleaved": True}
 LFM2_OPTIONS = {"block_auto_adjust_ff_dim": False}
 LFM2_NAMES = {"model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm",
@@ -1128,19 +1135,9 @@ FAMILIES = (
            layers=3, epsilon=1e-6, rope_base=1e7, rope=QWEN35_ROPE, sections=(2, 1, 1, 0),
            adds_one=True, norm_before_feed_forward="post_attention_norm", layout=qwen35_layout,
            gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25),
-    Family("qwen3next", "qwen3next", "Qwen3NextForCausalLM",
-           DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
-           DELTA_KEYS | {"full_attention_interval": 2, "expert_shared_feed_forward_length": 40},
-           layers=3, epsilon=1e-6, rope_base=1e7, rope={"partial_rotary_factor": 0.5},
-           adds_one=True, norm_before_feed_forward="post_attention_norm", layout=next_layout,
-           gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25),
-    Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM",
-           DELTA_OPTIONS | {"shared_expert_intermediate_size": 40},
-           DELTA_KEYS | {"full_attention_interval": 2, "expert_shared_feed_forward_length": 40},
-           layers=3, epsilon=1e-6, rope_base=1e7, rope={"partial_rotary_factor": 0.5},
-           adds_one=True, norm_before_feed_forward="post_attention_norm", layout=old_next_layout,
-           gains=DELTA_GAINS, experts=4, chosen=2, expert_feed_forward=20, layer_gain=0.25,
-           same_as="qwen3next"),
+    Family("qwen3next", "qwen3next", "Qwen3NextForCausalLM", layout=next_layout, **NEXT),
+    Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM", layout=old_next_layout,
+           same_as="qwen3next", **NEXT),
 )
 
 

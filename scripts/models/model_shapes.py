@@ -110,7 +110,7 @@ class Family:
     has_plain_scores: bool = False  # of attention: norms divide by the root of a head's columns
     biases: tuple[str, ...] = ()  # of these products, which may be experts'
     vectors: tuple[str, ...] = ()  # of VECTORS
-    # Of attn_qkv, ffn_up, ffn_gate_up_exps, ssm_ba: they hold others.
+    # Tensors that hold others as well: any of attn_qkv, ffn_up, ffn_gate_up_exps, ssm_ba.
     fused: tuple[str, ...] = ()
     is_gated: bool = True  # the feed-forward
     has_both: bool = False  # a dense feed-forward beside experts

@@ -25,9 +25,7 @@ void plan_elementwise(RankPlanner& planner, const Group& group,
     const bool has_factors = function.has_factors && !own.empty();
     step.y = planner.operand(node.inputs[1], has_factors ? Range{0, 1} : own);
   }
-  for (const ValueId input : node.inputs) planner.values().consume(input);
-  const Meet meet = planner.meet_behind(node.output, step.output);
-  planner.emit(std::move(step), meet);
+  planner.emit_node(node, std::move(step));
 }
 
 namespace {

@@ -61,9 +61,7 @@ void plan_heads_copy(RankPlanner& planner, const Group& group) {
     add(node.inputs[0], node.head_count, {0, node.head_dimension});
     add(node.inputs[1], node.kv_head_count, {0, columns - node.head_dimension});
   }
-  for (const ValueId input : node.inputs) planner.values().consume(input);
-  const Meet meet = planner.meet_behind(node.output, step.output);
-  planner.emit(std::move(step), meet);
+  planner.emit_node(node, std::move(step));
 }
 
 }  // namespace

@@ -1,6 +1,4 @@
 // The mean of the rows of a token's sequence.
-#include <utility>
-
 #include "engine/operations/operation_table.h"
 #include "engine/operations/rank_planner.h"
 
@@ -10,12 +8,9 @@ namespace {
 void plan_mean(RankPlanner& planner, const Group& group) {
   const GraphNode& node = planner.graph().nodes()[group.lead];
   const Range own = planner.own_columns(node.output);
-  MeanStep step{.x = planner.operand(node.inputs[0], own),
-                .columns = own.size(),
-                .output = planner.place_output(node.output)};
-  planner.values().consume(node.inputs[0]);
-  const Meet meet = planner.meet_behind(node.output, step.output);
-  planner.emit(std::move(step), meet);
+  planner.emit_node(node, MeanStep{.x = planner.operand(node.inputs[0], own),
+                                   .columns = own.size(),
+                                   .output = planner.place_output(node.output)});
 }
 
 }  // namespace

@@ -20,54 +20,69 @@ namespace {
 
 constexpr size_t kVocabulary = 150;
 
+// Adds weights under names of their own; the seed says of which format all matrices are.
+class SeededWeights {
+ public:
+  SeededWeights(Graph& graph, uint64_t seed) : graph_(graph), format_(kFormats[seed % 3]) {}
+
+  WeightId matrix(size_t rows, size_t columns) const {
+    return graph_.add_matrix(name("matrix"), format_, rows, columns);
+  }
+  WeightId vector(const char* kind, size_t columns) const {
+    return graph_.add_vector(name(kind), Format::kF32, columns);
+  }
+
+ private:
+  static constexpr std::array kFormats = {Format::kF32, Format::kQ8_0, Format::kBf16};
+
+  std::string name(const char* kind) const {
+    return fmt::format("{}.{}", kind, graph_.weights().size());
+  }
+
+  Graph& graph_;
+  Format format_;
+};
+
 // By seed: the taps of the two convolutions, and the format of all matrices. Nothing else knows
 // of earlier tokens, but for attention in every second graph.
 Graph graph_with_states(uint64_t seed) {
-  constexpr std::array kFormats = {Format::kF32, Format::kQ8_0, Format::kBf16};
   constexpr std::array<size_t, 4> kTaps = {2, 3, 4, kMostTaps};
   constexpr size_t kColumns = 96;
   constexpr size_t kWide = 160;
   Graph graph;
-  const auto matrix = [&](size_t rows, size_t columns) {
-    return graph.add_matrix(fmt::format("matrix.{}", graph.weights().size()), kFormats[seed % 3],
-                            rows, columns);
-  };
-  const auto vector = [&](const char* kind, size_t columns) {
-    return graph.add_vector(fmt::format("{}.{}", kind, graph.weights().size()), Format::kF32,
-                            columns);
-  };
+  const SeededWeights weights(graph, seed);
   const auto norm = [&](ValueId x) {
-    return graph.rms_norm(x, vector("norm", graph.columns(x)), 1e-5F);
+    return graph.rms_norm(x, weights.vector("norm", graph.columns(x)), 1e-5F);
   };
-  const WeightId table = matrix(kVocabulary, kColumns);
+  const WeightId table = weights.matrix(kVocabulary, kColumns);
   ValueId x = graph.embed(table);
   ValueId h = norm(x);
-  const ValueId before = graph.matmul(h, matrix(kWide, kColumns));
-  const ValueId behind = graph.matmul(h, matrix(kWide, kColumns));
-  const ValueId input = graph.matmul(h, matrix(kWide, kColumns));
-  const ValueId gated =
-      graph.convolve_gated(input, before, behind, vector("factors", kWide * kTaps[seed % 4]));
-  x = graph.add(x, graph.matmul(gated, matrix(kColumns, kWide)));
+  const ValueId before = graph.matmul(h, weights.matrix(kWide, kColumns));
+  const ValueId behind = graph.matmul(h, weights.matrix(kWide, kColumns));
+  const ValueId input = graph.matmul(h, weights.matrix(kWide, kColumns));
+  const ValueId gated = graph.convolve_gated(input, before, behind,
+                                             weights.vector("factors", kWide * kTaps[seed % 4]));
+  x = graph.add(x, graph.matmul(gated, weights.matrix(kColumns, kWide)));
   if (seed % 2 == 1) {
     h = norm(x);
-    const ValueId q = graph.matmul(h, matrix(64, kColumns));
-    const ValueId k = graph.matmul(h, matrix(32, kColumns));
-    const ValueId v = graph.matmul(h, matrix(32, kColumns));
+    const ValueId q = graph.matmul(h, weights.matrix(64, kColumns));
+    const ValueId k = graph.matmul(h, weights.matrix(32, kColumns));
+    const ValueId v = graph.matmul(h, weights.matrix(32, kColumns));
     const ValueId attended = graph.attention(1, q, k, v, 4, 2, {.scale = 0.25F});
-    x = graph.add(x, graph.matmul(attended, matrix(kColumns, 64)));
+    x = graph.add(x, graph.matmul(attended, weights.matrix(kColumns, 64)));
   }
   h = norm(x);
-  const ValueId plain = graph.convolve(h, vector("factors", kColumns * kTaps[(seed / 2 + 1) % 4]),
-                                       vector("bias", kColumns));
+  const ValueId plain =
+      graph.convolve(h, weights.vector("factors", kColumns * kTaps[(seed / 2 + 1) % 4]),
+                     weights.vector("bias", kColumns));
   const ValueId activated = graph.activation(ActivationFunction::kSilu, plain);
-  x = graph.add(x, graph.matmul(activated, matrix(kColumns, kColumns)));
+  x = graph.add(x, graph.matmul(activated, weights.matrix(kColumns, kColumns)));
   graph.set_logits(graph.matmul(norm(graph.select_rows(x)), table));
   return graph;
 }
 
 // By seed: the heads, how value heads belong to key heads, and the format of all matrices.
 Graph graph_with_delta_net(uint64_t seed) {
-  constexpr std::array kFormats = {Format::kF32, Format::kQ8_0, Format::kBf16};
   constexpr size_t kColumns = 96;
   const DeltaShape shape = {.value_heads = seed % 2 == 0 ? size_t{4} : size_t{6},
                             .key_heads = seed % 3 == 2 ? size_t{1} : size_t{2},
@@ -76,34 +91,30 @@ Graph graph_with_delta_net(uint64_t seed) {
   const size_t dimension = seed % 4 == 3 ? 48 : 32;
   const size_t values = seed % 3 == 1 ? 96 : 32;
   Graph graph;
-  const auto matrix = [&](size_t rows, size_t columns) {
-    return graph.add_matrix(fmt::format("matrix.{}", graph.weights().size()), kFormats[seed % 3],
-                            rows, columns);
-  };
-  const auto vector = [&](const char* kind, size_t columns) {
-    return graph.add_vector(fmt::format("{}.{}", kind, graph.weights().size()), Format::kF32,
-                            columns);
-  };
-  const WeightId table = matrix(kVocabulary, kColumns);
+  const SeededWeights weights(graph, seed);
+  const WeightId table = weights.matrix(kVocabulary, kColumns);
   ValueId x = graph.embed(table);
-  const ValueId h = graph.rms_norm(x, vector("norm", kColumns), 1e-5F);
+  const ValueId h = graph.rms_norm(x, weights.vector("norm", kColumns), 1e-5F);
   const auto convolved = [&](size_t columns) {
-    const ValueId product = graph.matmul(h, matrix(columns, kColumns));
-    const ValueId y = graph.convolve(product, vector("factors", 4 * columns));
+    const ValueId product = graph.matmul(h, weights.matrix(columns, kColumns));
+    const ValueId y = graph.convolve(product, weights.vector("factors", 4 * columns));
     return graph.activation(ActivationFunction::kSilu, y);
   };
   const ValueId q = convolved(shape.key_heads * dimension);
   const ValueId k = convolved(shape.key_heads * dimension);
   const ValueId v = convolved(shape.value_heads * values);
-  const ValueId beta = graph.matmul(h, matrix(shape.value_heads, kColumns));
-  const ValueId alpha = graph.matmul(h, matrix(shape.value_heads, kColumns));
-  const ValueId y = graph.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
-                                    vector("bias", shape.value_heads), shape);
-  const ValueId normed = graph.head_norm(y, vector("norm", values), 1e-6F, shape.value_heads);
-  const ValueId open = graph.matmul(h, matrix(shape.value_heads * values, kColumns));
+  const ValueId beta = graph.matmul(h, weights.matrix(shape.value_heads, kColumns));
+  const ValueId alpha = graph.matmul(h, weights.matrix(shape.value_heads, kColumns));
+  const ValueId y =
+      graph.delta_net(v, q, k, beta, alpha, weights.vector("decay", shape.value_heads),
+                      weights.vector("bias", shape.value_heads), shape);
+  const ValueId normed =
+      graph.head_norm(y, weights.vector("norm", values), 1e-6F, shape.value_heads);
+  const ValueId open = graph.matmul(h, weights.matrix(shape.value_heads * values, kColumns));
   const ValueId gated = graph.gate(ActivationFunction::kSilu, open, normed);
-  x = graph.add(x, graph.matmul(gated, matrix(kColumns, shape.value_heads * values)));
-  const ValueId last = graph.rms_norm(graph.select_rows(x), vector("norm", kColumns), 1e-5F);
+  x = graph.add(x, graph.matmul(gated, weights.matrix(kColumns, shape.value_heads * values)));
+  const ValueId last =
+      graph.rms_norm(graph.select_rows(x), weights.vector("norm", kColumns), 1e-5F);
   graph.set_logits(graph.matmul(last, table));
   return graph;
 }

@@ -272,7 +272,7 @@ TEST(WindowsAlone, leave_nothing_behind) {
 
 class CheckpointsOfBlocks : public ::testing::Test {
  protected:
-  // A block of one token behind another, with a page that nobody holds.
+  // Inserts a block of one token after another block; no sequence holds its page.
   BlockId block(const CacheScope& scope, int32_t token, BlockId before) {
     const uint32_t page = cache_.take().value();
     tokens_.push_back({token});
