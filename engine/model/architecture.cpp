@@ -150,7 +150,23 @@ std::optional<std::string> unused_part(std::string_view name, const Model& model
   return std::nullopt;
 }
 
-// Any other tensor that nobody uses means that the file's model is not the one we would compute.
+// What the shared names of GGUF files begin with outside of blocks: a tensor so named is a part of
+// some model's computation (gguf-py, gguf/constants.py, TENSOR_NAMES).
+constexpr std::string_view kComputedPrefixes[] = {
+    "altup_", "cls",    "conv",       "dec.", "dense_", "enc.",   "hc_",   "mtp",
+    "nextn",  "output", "per_layer_", "pos",  "rope_",  "token_", "xielu",
+};
+
+// Whether a model's answers may depend on a tensor that the graph does not use: one of a block, or
+// of a name that some model computes with.
+bool may_be_needed(std::string_view name) {
+  return block_of(name).has_value() ||
+         std::ranges::any_of(kComputedPrefixes,
+                             [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// A tensor that nobody uses, though answers may depend on it, means that the file's model is not
+// the one we would compute.
 Result<void> find_left_out(const GgufFile& file, Model& model) {
   std::set<std::string_view> used;
   for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
@@ -160,7 +176,8 @@ Result<void> find_left_out(const GgufFile& file, Model& model) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
     if (model.scale_tensors.contains(tensor.name)) continue;
-    const auto part = unused_part(tensor.name, model, blocks->value_or(0));
+    auto part = unused_part(tensor.name, model, blocks->value_or(0));
+    if (!part && !may_be_needed(tensor.name)) part = "names that no model computes with";
     if (!part) {
       return invalid_input(
           "tensor {} has no place in this architecture as it is known here: the file needs a newer "

@@ -183,5 +183,23 @@ TEST_F(ArchitectureTest, encoders_of_images_and_sound_are_named_and_not_loaded) 
               HasSubstr("\"blk.0.attn_sinks.weight\" has no place in this architecture"));
 }
 
+// Nothing that is computed depends on a name that no model computes with; of a block, or of such a
+// name, it may.
+TEST_F(ArchitectureTest, names_that_no_model_computes_with_are_left_out) {
+  GgufWriter file = tiny_llama();
+  file.add_tensor("training.step", Format::kF32, {1});
+  file.add_tensor("training.loss", Format::kF32, {4});
+  const auto model = build(file);
+  ASSERT_TRUE(model.has_value()) << model.error().message;
+  ASSERT_EQ(model->left_out.size(), 1U);
+  EXPECT_EQ(model->left_out[0].part, "names that no model computes with");
+  EXPECT_EQ(model->left_out[0].tensors, 2U);
+  for (const std::string name :
+       {"output_gate.weight", "token_types.weight", "position_embd.weight", "blk.0.notes"}) {
+    EXPECT_THAT(error_of(tiny_llama().add_tensor(name, Format::kF32, {4})),
+                HasSubstr(name + "\" has no place in this architecture"));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
