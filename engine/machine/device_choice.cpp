@@ -13,9 +13,10 @@ constexpr std::string_view kNode = "node";
 constexpr std::string_view kGpu = "gpu";
 
 // A CUDA context with its modules takes 300 to 500 MiB, as others report; the library for matrices
-// brings its own, which are loaded at the start like ours; allocations are rounded up to 2 MiB and
-// the driver keeps a little for itself. Not measured: too much costs a part of the context's
-// length, too little the start. Whatever ranks take for themselves is counted by RankSizes.
+// brings its own, of which the kernels that are used are loaded; allocations are rounded up to 2
+// MiB and the driver keeps a little for itself. Not measured: too much costs a part of the
+// context's length, too little the start. Whatever ranks take for themselves is counted by
+// RankSizes.
 constexpr uint64_t kContextBytes = uint64_t{1} << 30U;
 constexpr uint64_t kSpareDivisor = 50;  // 2 % of the GPU's memory
 

@@ -21,7 +21,7 @@ const GpuReading& machine_gpus() {
 
 Result<std::unique_ptr<GpuDevice>> open_some_gpu(int rank) {
   const auto& gpus = machine_gpus().gpus;
-  return open_cuda_device(gpus[static_cast<size_t>(rank) % gpus.size()].index);
+  return cuda_platform()->open(gpus[static_cast<size_t>(rank) % gpus.size()].index);
 }
 
 }  // namespace
