@@ -30,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 APART = {"LOCKSTEP_GPU_LAUNCH_OVERLAP": "false"}
+PATIENT = {"LOCKSTEP_GPU_DEADLINE": "60"}  # seconds of a pass, which a tool makes slow
 # Name, program of the build with its arguments, environment, seconds until it is killed.
 STEPS = [
     ("device", ["cuda_device_test"], {}, 60),
@@ -52,7 +53,7 @@ SANITIZED = {
     "racecheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
     "synccheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
 }
-STEPS += [(tool, command, {}, 300) for tool, command in SANITIZED.items()]
+STEPS += [(tool, command, PATIENT, 300) for tool, command in SANITIZED.items()]
 PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
 # A pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
 NOT_CARRIED = re.compile(

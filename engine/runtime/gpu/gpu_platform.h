@@ -22,8 +22,18 @@ struct GpuPlatform;
 // How GPUs are used, for measurements and to find faults.
 struct GpuSettings {
   bool launch_overlap = true;    // the next kernel's blocks may begin while those before end
+  static constexpr std::chrono::seconds kPassDeadline{4};
+
   bool nccl_peer_access = true;  // NCCL may use peer access; false: it goes through the host
 };
+  // The longest that a pass may take: then the GPU counts as lost. More for profilers and
+  // sanitizers, under which kernels take many times as long.
+  std::chrono::seconds pass_deadline = kPassDeadline;
+
+  // The longest that a GPU waits for another rank's; less, so that it is told who is missing.
+  std::chrono::nanoseconds sum_deadline() const {
+    return std::chrono::nanoseconds(pass_deadline) * 3 / 4;
+  }
 
 // Bytes per second that a kernel of these reads of the GPU's memory (GpuMeter::read); takes a tenth
 // of a second beside what opening the GPU takes. Fails with kMachineRefused.

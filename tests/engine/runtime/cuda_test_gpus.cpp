@@ -31,9 +31,12 @@ const GpuPlatform& test_gpus() {
     GpuPlatform cuda = {cuda_platform()->kernels, cuda_platform()->collectives, &open_some_gpu,
                         cuda_platform()->open_matrix_library};
     cuda.let_launches_overlap = cuda_platform()->let_launches_overlap;
-    // As the daemon's option of that name, for a run of the tests without it.
+    // As the daemon's options of these names: a run without overlap, or under a sanitizer.
     const char* const wanted = std::getenv("LOCKSTEP_GPU_LAUNCH_OVERLAP");
     cuda.settings.launch_overlap = wanted == nullptr || std::string_view(wanted) != "false";
+    if (const char* const seconds = std::getenv("LOCKSTEP_GPU_DEADLINE")) {
+      cuda.settings.pass_deadline = std::chrono::seconds(std::atoi(seconds));
+    }
     return cuda;
   }();
   return platform;
