@@ -58,6 +58,10 @@ inline constexpr size_t kGpuLibraryBytes = size_t{32} << 20U;
 // in messages. `workspace` is 256-byte aligned memory of it, which must outlive the library. Fails
 // with kMachineRefused. In builds with CUDA alone.
 Result<std::unique_ptr<GpuMatrixLibrary>> open_cuda_matrix_library(int gpu,
+// Whether that of NVIDIA's GPUs is on this machine; loads it. Fails with kMachineRefused: the
+// library and the remedy. In builds with CUDA alone.
+Result<void> find_cuda_matrix_library();
+
                                                                    std::span<std::byte> workspace);
 
 }  // namespace lockstep

@@ -59,6 +59,8 @@ PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
 NOT_CARRIED = re.compile(
     r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|util|resolv|anl|mvec)"
     r"|lib(cuda|cudart|cublas.*|nccl|nvJitLink|nvrtc.*|nvidia-.*))\.so.*")
+# Programs load it by themselves, where there is a GPU: ldd knows nothing of it.
+LOADED = "libcublasLt.so.13"
 DICTIONARY_BYTES = 64 * 2**20  # the programs hold the same kernels, tens of MB from one another
 
 
@@ -69,6 +71,13 @@ def ldd(program, environment):
     found = re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, flags=re.MULTILINE)
     lines = (done.stdout + done.stderr).splitlines()
     return dict(found), [line.strip() for line in lines if "not found" in line]
+
+
+def is_loadable(library, environment):
+    """Whether a program with this environment can load it."""
+    code = f"import ctypes; ctypes.CDLL({library!r})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True,
+                          env={**os.environ, **environment}).returncode == 0
 
 
 def library_path(build):
@@ -186,8 +195,11 @@ def main():
     libraries = library_path(build)
     if libraries:
         programs = {build / step[1][0] for step in steps if step[0] in wanted}
-        if missing := {f"{program.name}: {line}" for program in programs if program.is_file()
-                       for line in ldd(program, libraries)[1]}:
+        missing = {f"{program.name}: {line}" for program in programs if program.is_file()
+                   for line in ldd(program, libraries)[1]}
+        if not is_loadable(LOADED, libraries):
+            missing.add(f"{LOADED} cannot be loaded")
+        if missing:
             sys.exit("\n".join([*sorted(missing), "looked in " + libraries["LD_LIBRARY_PATH"]]))
     folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT)}
     sanitizer = find_sanitizer()

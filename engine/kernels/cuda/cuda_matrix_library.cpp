@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/kernels/cuda/cublas_lt.h"
 #include "engine/kernels/gpu_matrix_library.h"
 
 namespace lockstep {
@@ -27,34 +28,31 @@ struct Operands {
   cublasLtMatrixLayoutOpaque_t sums;
 };
 
-cublasStatus_t describe(const GpuMatrixProduct& product, Operands& operands) {
+cublasStatus_t describe(const CublasLt& calls, const GpuMatrixProduct& product,
+                        Operands& operands) {
+  const auto init = [&](cublasLtMatrixLayoutOpaque_t& layout, cudaDataType_t type, size_t rows,
+                        size_t columns, size_t stride) {
+    return calls.init_layout(&layout, sizeof layout, type, rows, columns,
+                             static_cast<int64_t>(stride));
+  };
   const cublasStatus_t statuses[] = {
-      cublasLtMatrixLayoutInit(&operands.weights, CUDA_R_16BF, product.columns, product.rows,
-                               static_cast<int64_t>(product.columns)),
-      cublasLtMatrixLayoutInit(&operands.inputs, CUDA_R_16BF, product.columns, product.tokens,
-                               static_cast<int64_t>(product.input_stride)),
-      cublasLtMatrixLayoutInit(&operands.sums, CUDA_R_32F, product.rows, product.tokens,
-                               static_cast<int64_t>(product.rows))};
+      init(operands.weights, CUDA_R_16BF, product.columns, product.rows, product.columns),
+      init(operands.inputs, CUDA_R_16BF, product.columns, product.tokens, product.input_stride),
+      init(operands.sums, CUDA_R_32F, product.rows, product.tokens, product.rows)};
   for (const cublasStatus_t status : statuses) {
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
   return CUBLAS_STATUS_SUCCESS;
 }
 
-template <typename T>
-cublasStatus_t set(cublasLtMatmulPreferenceOpaque_t& preference,
-                   cublasLtMatmulPreferenceAttributes_t attribute, T value) {
-  return cublasLtMatmulPreferenceSetAttribute(&preference, attribute, &value, sizeof value);
-}
-
 // Whether each of a kernel's sums is formed by one block, from the first column to the last.
-bool cuts_no_sum(const cublasLtMatmulAlgo_t& algorithm) {
+bool cuts_no_sum(const CublasLt& calls, const cublasLtMatmulAlgo_t& algorithm) {
   int32_t parts = 0;
   uint32_t scheme = 0;
   size_t written = 0;
   const auto read = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto& value) {
-    return cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof value,
-                                                &written) == CUBLAS_STATUS_SUCCESS;
+    return calls.attribute(&algorithm, attribute, &value, sizeof value, &written) ==
+           CUBLAS_STATUS_SUCCESS;
   };
   return read(CUBLASLT_ALGO_CONFIG_SPLITK_NUM, parts) &&
          read(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, scheme) && parts <= 1 &&
@@ -73,9 +71,10 @@ std::vector<size_t> tried_tokens(size_t most) {
 
 class CudaMatrixLibrary final : public GpuMatrixLibrary {
  public:
-  CudaMatrixLibrary(int gpu, std::span<std::byte> workspace) : gpu_(gpu), workspace_(workspace) {}
+  CudaMatrixLibrary(const CublasLt& calls, int gpu, std::span<std::byte> workspace)
+      : calls_(calls), gpu_(gpu), workspace_(workspace) {}
   ~CudaMatrixLibrary() override {
-    if (handle_ != nullptr && !is_abandoned_) cublasLtDestroy(handle_);
+    if (handle_ != nullptr && !is_abandoned_) calls_.destroy(handle_);
   }
   CudaMatrixLibrary(const CudaMatrixLibrary&) = delete;
   CudaMatrixLibrary& operator=(const CudaMatrixLibrary&) = delete;
@@ -100,6 +99,10 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
     return nullptr;
   }
 
+  template <typename T>
+  cublasStatus_t prefer(cublasLtMatmulPreferenceAttributes_t attribute, T value) {
+    return calls_.set_preference(&preference_, attribute, &value, sizeof value);
+  }
   bool takes_any_tokens(const cublasLtMatmulAlgo_t& algorithm, const GpuMatrixProduct& product);
 
   // It may be the GPU that has failed.
@@ -108,9 +111,10 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
     return machine_refused(
         "gpu{}: cuBLASLt, which computes prompts: {} failed: {} ({}); start again, without this "
         "GPU if it happens again (--devices)",
-        gpu_, what, cublasLtGetStatusString(status), cublasLtGetStatusName(status));
+        gpu_, what, calls_.status_string(status), calls_.status_name(status));
   }
 
+  const CublasLt& calls_;
   int gpu_;
   std::span<std::byte> workspace_;
   cublasLtHandle_t handle_ = nullptr;
@@ -122,23 +126,22 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
 };
 
 Result<void> CudaMatrixLibrary::open() {
-  if (const auto status = cublasLtCreate(&handle_); status != CUBLAS_STATUS_SUCCESS) {
+  if (const auto status = calls_.create(&handle_); status != CUBLAS_STATUS_SUCCESS) {
     handle_ = nullptr;
     return failed("opening it", status);
   }
   const cublasOperation_t transposed = CUBLAS_OP_T;
   const cublasStatus_t statuses[] = {
-      cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
-      cublasLtMatmulDescSetAttribute(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
-                                     sizeof transposed),
-      cublasLtMatmulPreferenceInit(&preference_),
-      set<uint64_t>(preference_, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_.size()),
-      set<uint32_t>(preference_, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                    CUBLASLT_REDUCTION_SCHEME_NONE),
-      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kPanelAlignment),
-      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kRowAlignment),
-      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kPanelAlignment),
-      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kPanelAlignment)};
+      calls_.init_operation(&operation_, sizeof operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F),
+      calls_.set_operation(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+                           sizeof transposed),
+      calls_.init_preference(&preference_, sizeof preference_),
+      prefer<uint64_t>(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, workspace_.size()),
+      prefer<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_NONE),
+      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kPanelAlignment),
+      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kRowAlignment),
+      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kPanelAlignment),
+      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kPanelAlignment)};
   for (const cublasStatus_t status : statuses) {
     if (status != CUBLAS_STATUS_SUCCESS) return failed("describing products", status);
   }
@@ -153,11 +156,11 @@ bool CudaMatrixLibrary::takes_any_tokens(const cublasLtMatmulAlgo_t& algorithm,
     GpuMatrixProduct part = product;
     part.tokens = tokens;
     Operands operands;
-    if (describe(part, operands) != CUBLAS_STATUS_SUCCESS) return false;
+    if (describe(calls_, part, operands) != CUBLAS_STATUS_SUCCESS) return false;
     cublasLtMatmulHeuristicResult_t checked;
     const cublasStatus_t status =
-        cublasLtMatmulAlgoCheck(handle_, &operation_, &operands.weights, &operands.inputs,
-                                &operands.sums, &operands.sums, &algorithm, &checked);
+        calls_.check(handle_, &operation_, &operands.weights, &operands.inputs, &operands.sums,
+                     &operands.sums, &algorithm, &checked);
     return status == CUBLAS_STATUS_SUCCESS && checked.workspaceSize <= workspace_.size();
   });
 }
@@ -165,18 +168,18 @@ bool CudaMatrixLibrary::takes_any_tokens(const cublasLtMatmulAlgo_t& algorithm,
 Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& product) {
   if (find(product) != nullptr) return {};
   Operands operands;
-  if (const auto status = describe(product, operands); status != CUBLAS_STATUS_SUCCESS) {
+  if (const auto status = describe(calls_, product, operands); status != CUBLAS_STATUS_SUCCESS) {
     return failed("describing matrices", status);
   }
   cublasLtMatmulHeuristicResult_t offers[kOffered];
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle_, &operation_, &operands.weights, &operands.inputs, &operands.sums, &operands.sums,
-      &preference_, kOffered, offers, &count);
+  const cublasStatus_t status =
+      calls_.offers(handle_, &operation_, &operands.weights, &operands.inputs, &operands.sums,
+                    &operands.sums, &preference_, kOffered, offers, &count);
   if (status != CUBLAS_STATUS_SUCCESS) return failed("choosing a kernel", status);
   for (int index = 0; index < count; ++index) {
     const cublasLtMatmulHeuristicResult_t& offer = offers[index];
-    if (offer.state != CUBLAS_STATUS_SUCCESS || !cuts_no_sum(offer.algo)) continue;
+    if (offer.state != CUBLAS_STATUS_SUCCESS || !cuts_no_sum(calls_, offer.algo)) continue;
     if (!takes_any_tokens(offer.algo, product)) continue;
     shapes_.push_back({product.rows, product.columns, offer.algo});
     GpuMatrixProduct least = product;
@@ -188,7 +191,7 @@ Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& pr
   return machine_refused(
       "gpu{}: cuBLASLt {} has no kernel for {} rows of {} columns that cuts no sum and takes any "
       "number of tokens, among {}; use --devices cpu",
-      gpu_, cublasLtGetVersion(), product.rows, product.columns, count);
+      gpu_, calls_.version(), product.rows, product.columns, count);
 }
 
 void CudaMatrixLibrary::multiply(void* stream, const GpuMatrixProduct& product) {
@@ -196,23 +199,30 @@ void CudaMatrixLibrary::multiply(void* stream, const GpuMatrixProduct& product) 
   CHECK(shape != nullptr, "{} rows of {} columns were not prepared", product.rows, product.columns);
   if (!state_) return;
   Operands operands;
-  cublasStatus_t status = describe(product, operands);
+  cublasStatus_t status = describe(calls_, product, operands);
   if (status == CUBLAS_STATUS_SUCCESS) {
     const float one = 1;
     const float zero = 0;
-    status = cublasLtMatmul(handle_, &operation_, &one, product.weights, &operands.weights,
-                            product.inputs, &operands.inputs, &zero, product.sums, &operands.sums,
-                            product.sums, &operands.sums, &shape->algorithm, workspace_.data(),
-                            workspace_.size(), static_cast<cudaStream_t>(stream));
+    status = calls_.multiply(handle_, &operation_, &one, product.weights, &operands.weights,
+                             product.inputs, &operands.inputs, &zero, product.sums, &operands.sums,
+                             product.sums, &operands.sums, &shape->algorithm, workspace_.data(),
+                             workspace_.size(), static_cast<cudaStream_t>(stream));
   }
   if (status != CUBLAS_STATUS_SUCCESS) state_ = failed("a product", status);
 }
 
 }  // namespace
 
+Result<void> find_cuda_matrix_library() {
+  if (const auto calls = find_cublas_lt(); !calls) return std::unexpected(calls.error());
+  return {};
+}
+
 Result<std::unique_ptr<GpuMatrixLibrary>> open_cuda_matrix_library(int gpu,
                                                                    std::span<std::byte> workspace) {
-  auto library = std::make_unique<CudaMatrixLibrary>(gpu, workspace);
+  const auto calls = find_cublas_lt();
+  if (!calls) return std::unexpected(calls.error());
+  auto library = std::make_unique<CudaMatrixLibrary>(**calls, gpu, workspace);
   if (auto opened = library->open(); !opened) return std::unexpected(opened.error());
   return library;
 }

@@ -26,7 +26,9 @@ const GpuPlatform* cuda_platform() {
                                        .collectives = &cuda_collectives(),
                                        .open = &open_with_kernels,
                                        .open_matrix_library = &open_cuda_matrix_library,
-                                       .join = has_nccl() ? &NcclRanks::create : nullptr,
+                                       .find_matrix_library = &find_cuda_matrix_library,
+                                       .join = &NcclRanks::create,
+                                       .join_absence = &nccl_absence,
                                        .timed_sum_bytes_max = size_t{8} << 20U,
                                        .let_launches_overlap = &let_launches_overlap};
   return &platform;

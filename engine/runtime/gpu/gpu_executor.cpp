@@ -179,7 +179,7 @@ Result<std::unique_ptr<NcclRanks>> GpuExecutor::connect(std::span<GpuExecutor* c
   if (reached) {
     if (auto taken = take_mailboxes(ranks); !taken) return std::unexpected(taken.error());
   }
-  if (platform.join == nullptr) {
+  if (!absence_of_nccl(&platform).empty()) {
     if (!reached) return std::unexpected(reached.error());
     return nullptr;
   }
