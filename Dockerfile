@@ -47,8 +47,9 @@ RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /us
  && cmake --build build/cuda --target lockstepd \
  && strip build/cuda/lockstepd
 ARG SOURCE_DATE_EPOCH
-# The last ones are what the driver's libraries ask for.
+# The first is loaded where GPUs are chosen; the others are what the driver's libraries ask for.
 RUN deploy/docker/collect-image build/cuda/lockstepd LICENSE /image \
+      /usr/local/cuda/lib64/libcublasLt.so.13 \
       /lib/x86_64-linux-gnu/libdl.so.2 /lib/x86_64-linux-gnu/libpthread.so.0 \
       /lib/x86_64-linux-gnu/librt.so.1
 

@@ -379,6 +379,14 @@ def test_every_lock_says_what_it_guards():
     assert locks > 20 and not wrong, (locks, wrong)
 
 
+def test_every_file_of_kernels_is_known_to_the_program():
+    """What is not is loaded while the model computes (gpu_kernel_load.h)."""
+    files = sorted((ROOT / "engine").rglob("*.cu"))
+    assert len(files) > 5
+    for path in files:
+        assert path.read_text().count('#include "engine/kernels/cuda/kernel_file.h"') == 1, path
+
+
 def test_locks_beside_cuda_are_held_for_what_they_guard():
     """The clang build has no CUDA: what includes its headers and holds a lock is checked here."""
     clang, nvcc = shutil.which("clang++-19"), shutil.which("nvcc", path="/usr/local/cuda/bin")
@@ -391,7 +399,7 @@ def test_locks_beside_cuda_are_held_for_what_they_guard():
     files = []
     for path in sources("engine", "server"):
         text = path.read_text()
-        is_checked = "#include <cuda" in text and (has_nccl or "#include <nccl" not in text)
+        is_checked = "#include <cuda" in text and (has_nccl or "nccl_library.h" not in text)
         if "Mutex" in text and is_checked:
             files.append(path)
     assert files

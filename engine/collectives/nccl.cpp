@@ -1,8 +1,8 @@
 #include "engine/collectives/nccl.h"
 
 #include <cuda_runtime_api.h>
-#include <nccl.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <future>
@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/collectives/nccl_library.h"
 
 namespace lockstep {
 namespace {
@@ -32,17 +33,35 @@ constexpr size_t kTimedCalls = 514;
 // Blocks, and so multiprocessors and buffers (kNcclBytes), that NCCL may take. A guess.
 constexpr int kChannelsMax = 16;
 
+// Loads it once; from where the loader looks, or else from the toolkit's usual folder.
+const Result<NcclLibrary>& library() {
+  static const Result<NcclLibrary> loaded =
+      load_nccl({"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"});
+  return loaded;
+}
+
 const char* remedy(ncclResult_t result) {
   switch (result) {
     case ncclInvalidUsage:
-      return "check that no GPU is named twice (or set NCCL_MULTI_RANK_GPU_ENABLE=1, which NCCL "
-             "knows from 2.30 on)";
+      return "check that no GPU is named twice (or set NCCL_MULTI_RANK_GPU_ENABLE=1)";
     case ncclUnhandledCudaError:
     case ncclSystemError:
       return "look for Xid messages in the kernel's log, and set NCCL_DEBUG=WARN to hear more";
     default:
       return "set NCCL_DEBUG=WARN to hear more";
   }
+}
+
+// NCCL_VERSION(2, 28, 9) is 22809.
+constexpr int kSharedGpusFrom = 23000;
+std::string version_text(int version) {
+  return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+}
+
+bool has_repeated(std::span<const int> gpus) {
+  std::vector<int> sorted(gpus.begin(), gpus.end());
+  std::ranges::sort(sorted);
+  return std::ranges::adjacent_find(sorted) != sorted.end();
 }
 
 // Puts the thread's current device back.
@@ -62,8 +81,10 @@ class CurrentDevice {
 
 class Communicators final : public NcclRanks {
  public:
-  Communicators(std::span<const int> gpus, std::chrono::nanoseconds deadline)
-      : gpus_(gpus.begin(), gpus.end()),
+  Communicators(const NcclLibrary& nccl, std::span<const int> gpus,
+                std::chrono::nanoseconds deadline)
+      : nccl_(nccl),
+        gpus_(gpus.begin(), gpus.end()),
         deadline_(deadline),
         handles_(gpus.size()),
         times_(gpus.size()) {}
@@ -119,6 +140,7 @@ class Communicators final : public NcclRanks {
   std::unexpected<Error> kept();
   void abort_now();
 
+  const NcclLibrary& nccl_;
   std::vector<int> gpus_;
   std::atomic<std::chrono::nanoseconds> deadline_;
   std::vector<Handle> handles_;
@@ -144,7 +166,7 @@ std::unexpected<Error> Communicators::kept() {
 
 std::unexpected<Error> Communicators::failed(size_t rank, const char* call, ncclResult_t result) {
   return keep(machine_refused("rank {} (GPU {}): {} failed: {} ({}); {}", rank, gpus_[rank], call,
-                              ncclGetErrorString(result), ncclGetLastError(nullptr), remedy(result))
+                              nccl_.error_string(result), nccl_.last_error(nullptr), remedy(result))
                   .error());
 }
 
@@ -163,7 +185,7 @@ Result<void> Communicators::poll(size_t rank, const char* call, Clock::time_poin
   while (true) {
     ncclResult_t state = ncclSuccess;
     const ncclResult_t asked =
-        with_handle(rank, [&](ncclComm_t handle) { return ncclCommGetAsyncError(handle, &state); });
+        with_handle(rank, [&](ncclComm_t handle) { return nccl_.async_error(handle, &state); });
     if (aborted_.load()) return kept();
     if (asked != ncclSuccess) return failed(rank, "ncclCommGetAsyncError", asked);
     if (state == ncclSuccess) return {};
@@ -195,7 +217,7 @@ Result<void> Communicators::begin_all(const ncclUniqueId& id) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
   config.maxCTAs = kChannelsMax;
-  const ncclResult_t started = ncclGroupStart();
+  const ncclResult_t started = nccl_.group_start();
   if (started != ncclSuccess) return failed(0, "ncclGroupStart", started);
   size_t refused_rank = 0;
   ncclResult_t refused = ncclSuccess;
@@ -203,13 +225,13 @@ Result<void> Communicators::begin_all(const ncclUniqueId& id) {
     cudaSetDevice(gpus_[rank]);
     Handle& handle = handles_[rank];
     const MutexLock lock(handle.mutex);
-    const ncclResult_t result = ncclCommInitRankConfig(
+    const ncclResult_t result = nccl_.init_rank(
         &handle.communicator, static_cast<int>(gpus_.size()), id, static_cast<int>(rank), &config);
     if (result == ncclSuccess || result == ncclInProgress) continue;
     refused_rank = rank;
     refused = result;
   }
-  const ncclResult_t ended = ncclGroupEnd();
+  const ncclResult_t ended = nccl_.group_end();
   if (refused != ncclSuccess) return failed(refused_rank, "ncclCommInitRankConfig", refused);
   if (ended != ncclSuccess && ended != ncclInProgress) return failed(0, "ncclGroupEnd", ended);
   return {};
@@ -219,7 +241,7 @@ Result<void> Communicators::connect() {
   const Clock::time_point begin = Clock::now();
   if (auto usable = check_gpus(); !usable) return usable;
   ncclUniqueId id;
-  const ncclResult_t named = ncclGetUniqueId(&id);
+  const ncclResult_t named = nccl_.unique_id(&id);
   if (named != ncclSuccess) return failed(0, "ncclGetUniqueId", named);
   if (auto begun = begin_all(id); !begun) return begun;
   for (size_t rank = 0; rank < gpus_.size(); ++rank) {
@@ -284,15 +306,15 @@ void Communicators::enqueue(size_t rank, void* stream, const char* name, Call ca
 void Communicators::all_reduce(size_t rank, void* stream, const float* values, float* sums,
                                size_t count) {
   enqueue(rank, stream, "ncclAllReduce", [&](ncclComm_t handle) {
-    return ncclAllReduce(values, sums, count, ncclFloat32, ncclSum, handle,
-                         static_cast<cudaStream_t>(stream));
+    return nccl_.all_reduce(values, sums, count, ncclFloat32, ncclSum, handle,
+                            static_cast<cudaStream_t>(stream));
   });
 }
 
 void Communicators::exchange(size_t rank, void* stream, std::span<const NcclTransfer> transfers) {
   auto* const on = static_cast<cudaStream_t>(stream);
   enqueue(rank, stream, "ncclSend and ncclRecv", [&](ncclComm_t handle) {
-    ncclResult_t result = ncclGroupStart();
+    ncclResult_t result = nccl_.group_start();
     if (result != ncclSuccess) return result;
     const auto add = [&result](ncclResult_t added) {
       if (result == ncclSuccess && added != ncclInProgress) result = added;
@@ -300,13 +322,13 @@ void Communicators::exchange(size_t rank, void* stream, std::span<const NcclTran
     for (const NcclTransfer& transfer : transfers) {
       const int peer = static_cast<int>(transfer.peer);
       if (transfer.send_count > 0) {
-        add(ncclSend(transfer.send, transfer.send_count, ncclFloat32, peer, handle, on));
+        add(nccl_.send(transfer.send, transfer.send_count, ncclFloat32, peer, handle, on));
       }
       if (transfer.receive_count > 0) {
-        add(ncclRecv(transfer.receive, transfer.receive_count, ncclFloat32, peer, handle, on));
+        add(nccl_.receive(transfer.receive, transfer.receive_count, ncclFloat32, peer, handle, on));
       }
     }
-    const ncclResult_t ended = ncclGroupEnd();
+    const ncclResult_t ended = nccl_.group_end();
     return result == ncclSuccess ? ended : result;
   });
 }
@@ -315,7 +337,7 @@ void Communicators::exchange(size_t rank, void* stream, std::span<const NcclTran
 Result<void> Communicators::check(size_t rank) {
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked =
-      with_handle(rank, [&](ncclComm_t handle) { return ncclCommGetAsyncError(handle, &state); });
+      with_handle(rank, [&](ncclComm_t handle) { return nccl_.async_error(handle, &state); });
   if (aborted_.load()) return kept();
   if (asked != ncclSuccess) return failed(rank, "ncclCommGetAsyncError", asked);
   if (state == ncclSuccess || state == ncclInProgress) return {};
@@ -324,14 +346,14 @@ Result<void> Communicators::check(size_t rank) {
 
 // Each by a thread of its own: ranks of one process may wait for one another to be aborted, and one
 // whose GPU does not answer may never come back.
-void abort_all(std::span<const ncclComm_t> communicators) {
+void abort_all(decltype(&ncclCommAbort) abort, std::span<const ncclComm_t> communicators) {
   const Clock::time_point until = Clock::now() + kAbortDeadline;
   std::vector<std::thread> threads;
   std::vector<std::future<void>> aborted;
   threads.reserve(communicators.size());
   try {
     for (ncclComm_t communicator : communicators) {
-      std::packaged_task<void()> work([communicator] { ncclCommAbort(communicator); });
+      std::packaged_task<void()> work([abort, communicator] { abort(communicator); });
       aborted.push_back(work.get_future());
       threads.emplace_back(std::move(work));
     }
@@ -355,19 +377,34 @@ void Communicators::abort_now() {
     ncclComm_t communicator = std::exchange(handle.communicator, nullptr);
     if (communicator != nullptr) communicators.push_back(communicator);
   }
-  abort_all(communicators);
+  abort_all(nccl_.abort, communicators);
 }
 
 }  // namespace
 
-bool has_nccl() {
-  return true;
+std::string nccl_absence() {
+  if (library()) return "";
+  return fmt::format("without NCCL ({}): install it", library().error().message);
+}
+
+std::string no_shared_gpus() {
+  if (!library()) return nccl_absence();
+  const int version = library()->version;
+  if (version >= kSharedGpusFrom) return "";
+  return fmt::format(
+      "NCCL {} is loaded, and lets no two ranks be on one GPU: 2.30 is the first that can "
+      "(NCCL_MULTI_RANK_GPU_ENABLE=1); install it, or give each rank a GPU of its own",
+      version_text(version));
 }
 
 Result<std::unique_ptr<NcclRanks>> NcclRanks::create(std::span<const int> gpus,
                                                      std::chrono::nanoseconds deadline) {
   if (gpus.empty()) return invalid_input("NCCL joins no GPUs; name one at least");
-  auto ranks = std::make_unique<Communicators>(gpus, deadline);
+  if (!library()) return machine_refused("GPUs cannot be joined {}", nccl_absence());
+  if (const std::string absence = no_shared_gpus(); !absence.empty() && has_repeated(gpus)) {
+    return machine_refused("GPUs {} are to be joined: {}", fmt::join(gpus, ", "), absence);
+  }
+  auto ranks = std::make_unique<Communicators>(*library(), gpus, deadline);
   if (auto connected = ranks->connect(); !connected) {
     return std::unexpected(std::move(connected).error());
   }

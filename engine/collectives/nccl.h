@@ -1,6 +1,6 @@
 // Exchanges between GPUs of one process by NVIDIA's NCCL: where they do not reach one another's
-// memory, or where there is too much for every rank to send it to every other. A build without
-// NCCL says so when communicators are asked for.
+// memory, or where there is too much for every rank to send it to every other. NCCL is loaded when
+// it is first asked for; a build that has not found its header says so then.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "engine/base/result.h"
 
@@ -33,7 +34,8 @@ class NcclRanks {
  public:
   // `gpus`: the CUDA device of each rank. Leaves the current device as it was. The deadline is that
   // of creating them, and of each call until set_deadline(). Fails with kInvalidInput for GPUs that
-  // are not there, with kMachineRefused.
+  // are not there, with kMachineRefused; of a GPU that is two ranks' where NCCL's version does not
+  // let it.
   static Result<std::unique_ptr<NcclRanks>> create(std::span<const int> gpus,
                                                    std::chrono::nanoseconds deadline);
 
@@ -63,8 +65,12 @@ class NcclRanks {
   virtual void abort(const Error& reason) = 0;
 };
 
-// Whether this build has it.
-bool has_nccl();
+// Why there is none to use, to go on with after what cannot be done ("without NCCL (...): install
+// it"), in this build or on this machine, of which it is loaded by the first call; empty: there is.
+std::string nccl_absence();
+// Why no two ranks can be joined that are on one GPU, by the version that is loaded; empty: they
+// can.
+std::string no_shared_gpus();
 
 // The memory that communicators take of a GPU. A guess, not measured: buffers of 4 MiB per channel
 // and connection, of which create() allows 16 channels.

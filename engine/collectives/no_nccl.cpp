@@ -2,8 +2,12 @@
 
 namespace lockstep {
 
-bool has_nccl() {
-  return false;
+std::string nccl_absence() {
+  return "in a build without NCCL: use a build with it";
+}
+
+std::string no_shared_gpus() {
+  return nccl_absence();
 }
 
 Result<std::unique_ptr<NcclRanks>> NcclRanks::create(std::span<const int> gpus,

@@ -60,6 +60,7 @@ struct EngineOptions {
   // Diagnostics of GPUs, as GpuSettings has them.
   bool gpu_launch_overlap = true;
   bool nccl_peer_access = true;
+  uint32_t gpu_deadline_seconds = 4;
 };
 
 }  // namespace lockstep

@@ -25,10 +25,13 @@ struct GpuMatrixProduct {
 
 // One per stream, used by one thread at a time.
 //
-// A shape (rows, columns) has one kernel, chosen when it is prepared: one that cuts no sum. It
-// computes any number of tokens, so a token's bits depend neither on how many there are nor on
-// which of them it is. Of NVIDIA's library that is how its kernels are built, but nothing that it
-// promises: tests/engine/runtime/gpu/gpu_matrix_library_test.cpp compares.
+// A shape (rows, columns, stride of inputs) has one kernel, chosen when it is prepared: one that
+// cuts no sum, and computes any number of tokens, or whole steps of them: then the last ones are
+// computed in the library's memory, beside others that nobody reads. It is the same for all
+// numbers, so a token's bits depend neither on how many there are nor on which of them it is; two
+// kernels for a shape, one for few tokens, would make them depend on the neighbours. Of NVIDIA's
+// library that is how its kernels are built, but nothing that it promises:
+// tests/engine/runtime/gpu_matrix_library_test.cpp compares.
 class GpuMatrixLibrary {
  public:
   virtual ~GpuMatrixLibrary() = default;
@@ -36,7 +39,8 @@ class GpuMatrixLibrary {
   // Before the first product of the shape: chooses the kernel that is fastest for the product's
   // number of tokens (the most that there may be) and computes fewer as well, and enqueues the
   // product, of one token and of all, so that the kernel is on the GPU from now on. Does nothing
-  // for a shape that is prepared. Fails with kMachineRefused.
+  // for a shape that is prepared. Fails with kMachineRefused, and names the shape, where the
+  // library has no such kernel.
   virtual Result<void> prepare(void* stream, const GpuMatrixProduct& product) = 0;
 
   // Enqueues it. Allocates nothing. A product that is refused is missing; state() tells.
@@ -53,6 +57,10 @@ class GpuMatrixLibrary {
 // The bytes of the GPU's memory that a library may use: as much as NVIDIA advises for its newer
 // GPUs.
 inline constexpr size_t kGpuLibraryBytes = size_t{32} << 20U;
+
+// Whether that of NVIDIA's GPUs is on this machine; loads it. Fails with kMachineRefused: the
+// library and the remedy. In builds with CUDA alone.
+Result<void> find_cuda_matrix_library();
 
 // Opens the library of the GPU that is the calling thread's (GpuDevice::use); `gpu` is its number
 // in messages. `workspace` is 256-byte aligned memory of it, which must outlive the library. Fails

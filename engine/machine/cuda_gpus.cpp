@@ -126,9 +126,9 @@ GpuLink link_between(const Gpu& gpu, const Gpu& other, const Nvml* nvml) {
 }
 
 GpuReading ask_runtime(const std::filesystem::path& sysfs) {
-  // All kernels are loaded with their context, not when each is first launched: that may wait for
-  // what runs, and what runs may wait for it.
-  ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  // Nothing is loaded with a context: of NVIDIA's libraries that would be hundreds of MiB. Ours are
+  // loaded before any of them runs (kernels/gpu_kernel_load.h).
+  ::setenv("CUDA_MODULE_LOADING", "LAZY", 0);
   int count = 0;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
     return {.gpus = {}, .absence = absence_of(error == cudaSuccess ? cudaErrorNoDevice : error)};

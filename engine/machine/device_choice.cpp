@@ -13,9 +13,10 @@ constexpr std::string_view kNode = "node";
 constexpr std::string_view kGpu = "gpu";
 
 // A CUDA context with its modules takes 300 to 500 MiB, as others report; the library for matrices
-// brings its own, which are loaded at the start like ours; allocations are rounded up to 2 MiB and
-// the driver keeps a little for itself. Not measured: too much costs a part of the context's
-// length, too little the start. Whatever ranks take for themselves is counted by RankSizes.
+// brings its own, of which the kernels that are used are loaded; allocations are rounded up to 2
+// MiB and the driver keeps a little for itself. Not measured: too much costs a part of the
+// context's length, too little the start. Whatever ranks take for themselves is counted by
+// RankSizes.
 constexpr uint64_t kContextBytes = uint64_t{1} << 30U;
 constexpr uint64_t kSpareDivisor = 50;  // 2 % of the GPU's memory
 
@@ -212,7 +213,8 @@ std::optional<DeviceChoice> gpus_beside_nodes(const Topology& topology, std::str
   return choice.gpus.empty() ? std::nullopt : std::optional(std::move(choice));
 }
 
-Result<void> check_links(const Topology& topology, const std::vector<int>& gpus) {
+Result<void> check_links(const Topology& topology, const std::vector<int>& gpus,
+                         std::string_view absence) {
   for (const int index : gpus) {
     const Gpu& gpu = gpu_at(topology, index);
     for (size_t other = 0; other < topology.gpus.size(); ++other) {
@@ -220,10 +222,9 @@ Result<void> check_links(const Topology& topology, const std::vector<int>& gpus)
       const bool chosen = to != index && std::ranges::find(gpus, to) != gpus.end();
       if (!chosen || gpu.links[other] != GpuLink::kHost) continue;
       return invalid_input(
-          "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need in a build "
-          "without NCCL: use a build with it, or --devices gpu{}, or add a node to them, through "
-          "whose memory they exchange then",
-          index, to, index);
+          "gpu{} does not reach the memory of gpu{}, which ranks that are GPUs need {}, or "
+          "--devices gpu{}, or add a node to them, through whose memory they exchange then",
+          index, to, absence, index);
     }
   }
   return {};

@@ -37,8 +37,10 @@ DeviceChoice every_node(const Topology& topology, std::string reason);
 std::optional<DeviceChoice> gpus_beside_nodes(const Topology& topology, std::string reason);
 
 // Whether these (Gpu::index) can be all the ranks of a split without NCCL: each reaches the others'
-// memory. Fails with kInvalidInput where one does not.
-Result<void> check_links(const Topology& topology, const std::vector<int>& gpus);
+// memory. Fails with kInvalidInput where one does not. `absence`: of NCCL, for the message, as
+// nccl_absence().
+Result<void> check_links(const Topology& topology, const std::vector<int>& gpus,
+                         std::string_view absence = "without NCCL: install it");
 
 // The GPUs (Gpu::index, ascending) of which to try fewer than all, the most first. Of as many those
 // that reach one another's memory come first, and else those with the most free memory; none has no

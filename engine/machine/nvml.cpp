@@ -1,8 +1,8 @@
 #include "engine/machine/nvml.h"
 
-#include <dlfcn.h>
-
 #include <utility>
+
+#include "engine/base/dynamic_library.h"
 
 namespace lockstep {
 namespace {
@@ -22,27 +22,20 @@ struct MemoryUse {
   unsigned long long used = 0;
 };
 
-template <typename Function>
-bool find(void* library, const char* name, Function*& function) {
-  function = reinterpret_cast<Function*>(dlsym(library, name));
-  return function != nullptr;
-}
-
 }  // namespace
 
 struct Nvml::Calls {
-  void* library = nullptr;
   Status (*init)() = nullptr;
   Status (*shutdown)() = nullptr;
   Status (*device_by_uuid)(const char* uuid, Device* device) = nullptr;
   Status (*memory_info)(Device device, MemoryUse* use) = nullptr;
   Status (*peer_status)(Device device, Device other, int what, int* status) = nullptr;
 
-  bool find_all() {
-    return find(library, "nvmlInit_v2", init) && find(library, "nvmlShutdown", shutdown) &&
-           find(library, "nvmlDeviceGetHandleByUUID", device_by_uuid) &&
-           find(library, "nvmlDeviceGetMemoryInfo", memory_info) &&
-           find(library, "nvmlDeviceGetP2PStatus", peer_status);
+  bool find_in(const DynamicLibrary& library) {
+    return library.find("nvmlInit_v2", init) && library.find("nvmlShutdown", shutdown) &&
+           library.find("nvmlDeviceGetHandleByUUID", device_by_uuid) &&
+           library.find("nvmlDeviceGetMemoryInfo", memory_info) &&
+           library.find("nvmlDeviceGetP2PStatus", peer_status);
   }
 
   Device find_device(const std::string& uuid) const {
@@ -52,13 +45,10 @@ struct Nvml::Calls {
 };
 
 std::unique_ptr<Nvml> Nvml::open() {
+  const auto library = DynamicLibrary::open({"libnvidia-ml.so.1"});
+  if (!library) return nullptr;
   auto calls = std::make_unique<Calls>();
-  calls->library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
-  if (calls->library == nullptr) return nullptr;
-  if (!calls->find_all() || calls->init() != kSuccess) {
-    dlclose(calls->library);
-    return nullptr;
-  }
+  if (!calls->find_in(*library) || calls->init() != kSuccess) return nullptr;
   return std::unique_ptr<Nvml>(new Nvml(std::move(calls)));
 }
 
@@ -66,7 +56,6 @@ Nvml::Nvml(std::unique_ptr<Calls> calls) : calls_(std::move(calls)) {}
 
 Nvml::~Nvml() {
   calls_->shutdown();
-  dlclose(calls_->library);
 }
 
 std::optional<uint64_t> Nvml::free_bytes(const std::string& uuid) const {

@@ -92,11 +92,6 @@ Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devi
   return {};
 }
 
-bool has_nccl_for_ranks(const Machine& machine) {
-  const GpuPlatform* const platform = machine.gpu_platform;
-  return platform != nullptr && platform->join != nullptr;
-}
-
 // Each GPU is one rank.
 std::unexpected<Error> wrong_rank_count(const Settings& settings, const DeviceChoice& devices,
                                         std::string_view beside) {
@@ -244,8 +239,9 @@ class GpuRules final : public RulesWithGpus {
           count, kGpuRanksMax);
     }
     if (settings.strategy == Strategy::kGather && count > 1) return no_gather(devices);
-    if (has_nccl_for_ranks(machine)) return {};
-    return check_links(machine.topology, devices.gpus);
+    if (count < 2) return {};
+    const std::string absence = absence_of_nccl(machine.gpu_platform);
+    return absence.empty() ? Result<void>() : check_links(machine.topology, devices.gpus, absence);
   }
   std::string_view sums_text(const Topology& topology, const DeviceChoice& devices) const override {
     if (check_links(topology, devices.gpus)) return "";
@@ -254,7 +250,7 @@ class GpuRules final : public RulesWithGpus {
   uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gpus_linked,
                       uint64_t message_floats) const override {
     const size_t count = devices.gpus.size();
-    if (count < 2 || !has_nccl_for_ranks(machine)) return 0;
+    if (count < 2 || !absence_of_nccl(machine.gpu_platform).empty()) return 0;
     const GpuSumWay way = gpu_sum_way({.rank_count = count,
                                        .bytes = message_floats * sizeof(float),
                                        .peer_access = gpus_linked,

@@ -141,6 +141,17 @@ Result<GpuSpeeds> measure_gpu_speeds(const GpuPlatform* platform, const Topology
   return speeds;
 }
 
+const GpuPlatform* usable_platform(const GpuPlatform* platform, Topology& topology) {
+  if (platform == nullptr || topology.gpus.empty()) return nullptr;
+  if (platform->find_matrix_library == nullptr) return platform;
+  const auto found = platform->find_matrix_library();
+  if (found) return platform;
+  topology.no_gpus = fmt::format("the {} that the driver shows cannot be used: {}",
+                                 topology.gpus.size(), found.error().message);
+  topology.gpus.clear();
+  return nullptr;
+}
+
 GpuSpeeds gpu_speeds_by_clock(const Topology& topology, std::span<const int> gpus,
                               std::string doubt) {
   GpuSpeeds speeds;

@@ -21,6 +21,10 @@ struct GpuPlatform;
 // tokens differs in the last bits there, so it is not `exact`.
 inline constexpr std::string_view kGpuArithmetic = "gpu";
 
+// `platform`, where the topology has GPUs that it can use; else null. Without the library that it
+// needs it can use none: they are left out of the topology, which says why there are none.
+const GpuPlatform* usable_platform(const GpuPlatform* platform, Topology& topology);
+
 // Fails with kInvalidInput, naming a matrix that GPUs cannot hold, and the remedy.
 Result<void> check_gpu_formats(const Graph& graph);
 

@@ -37,7 +37,7 @@ struct Machine {
   std::function<Result<void>()> before_pass = {};
 
   // Reads this machine; nothing else in the engine's placement does. `with_gpus`: GPUs are looked
-  // for, which takes a moment with a driver.
+  // for, which takes a moment with a driver, and where there are some, their maker's library.
   static Machine read(bool with_gpus);
 
   // Reads again what changes when memory is taken or given back: the nodes and the limits.

@@ -61,8 +61,8 @@ def is_checked(name):
             and not name.endswith(".inl.h") and "cuda" not in path.parts
             and not re.match(r"engine/kernels/cpu/.*\.h$", name)  # parts of the rows' files
             and (ROOT / name).exists()
-            and not re.search(r"^#include <(?:cuda|cublas|nccl)", (ROOT / name).read_text(),
-                              re.MULTILINE))
+            and not re.search(r'^#include (?:<(?:cuda|cublas|nccl)|".*/nccl_library\.h")',
+                              (ROOT / name).read_text(), re.MULTILINE))
 
 
 def relevant_flags(command):

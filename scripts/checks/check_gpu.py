@@ -30,6 +30,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 APART = {"LOCKSTEP_GPU_LAUNCH_OVERLAP": "false"}
+PATIENT = {"LOCKSTEP_GPU_DEADLINE": "60"}  # seconds of a pass, which a tool makes slow
 # Name, program of the build with its arguments, environment, seconds until it is killed.
 STEPS = [
     ("device", ["cuda_device_test"], {}, 60),
@@ -52,12 +53,14 @@ SANITIZED = {
     "racecheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
     "synccheck": ["cuda_kernels_test", f"--gtest_filter={KERNELS}"],
 }
-STEPS += [(tool, command, {}, 300) for tool, command in SANITIZED.items()]
+STEPS += [(tool, command, PATIENT, 300) for tool, command in SANITIZED.items()]
 PROGRAMS = ["lockstepd", "cuda_*_test", "cuda_collectives_benchmark"]
 # A pack leaves to the machine: glibc, the driver, and what is NVIDIA's and large.
 NOT_CARRIED = re.compile(
     r"(ld-linux.*|linux-vdso|lib(c|m|dl|pthread|rt|util|resolv|anl|mvec)"
     r"|lib(cuda|cudart|cublas.*|nccl|nvJitLink|nvrtc.*|nvidia-.*))\.so.*")
+# Programs load it by themselves, where there is a GPU: ldd knows nothing of it.
+LOADED = "libcublasLt.so.13"
 DICTIONARY_BYTES = 64 * 2**20  # the programs hold the same kernels, tens of MB from one another
 
 
@@ -68,6 +71,13 @@ def ldd(program, environment):
     found = re.findall(r"^\s*(\S+) => (/\S+)", done.stdout, flags=re.MULTILINE)
     lines = (done.stdout + done.stderr).splitlines()
     return dict(found), [line.strip() for line in lines if "not found" in line]
+
+
+def is_loadable(library, environment):
+    """Whether a program with this environment can load it."""
+    code = f"import ctypes; ctypes.CDLL({library!r})"
+    return subprocess.run([sys.executable, "-c", code], capture_output=True,
+                          env={**os.environ, **environment}).returncode == 0
 
 
 def library_path(build):
@@ -185,8 +195,11 @@ def main():
     libraries = library_path(build)
     if libraries:
         programs = {build / step[1][0] for step in steps if step[0] in wanted}
-        if missing := {f"{program.name}: {line}" for program in programs if program.is_file()
-                       for line in ldd(program, libraries)[1]}:
+        missing = {f"{program.name}: {line}" for program in programs if program.is_file()
+                   for line in ldd(program, libraries)[1]}
+        if not is_loadable(LOADED, libraries):
+            missing.add(f"{LOADED} cannot be loaded")
+        if missing:
             sys.exit("\n".join([*sorted(missing), "looked in " + libraries["LD_LIBRARY_PATH"]]))
     folders = {"LOCKSTEP_SOURCE_DIR": str(ROOT)}
     sanitizer = find_sanitizer()

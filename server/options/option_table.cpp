@@ -193,6 +193,10 @@ const std::vector<OptionRow>& rows() {
        "Whether NCCL may use peer access between GPUs; false: its sums go through the host's "
        "memory, also where a driver promises access that does not happen",
        [](const Json& v, Options& o) { o.engine.nccl_peer_access = v.get<bool>(); }},
+      {"gpu-deadline", kLoading, kInteger, 4, 1, 3600, {},
+       "Seconds that a pass on GPUs may take, after which a GPU counts as lost; they wait three "
+       "quarters of it for one another. More than 4 is for profilers and sanitizers",
+       [](const Json& v, Options& o) { o.engine.gpu_deadline_seconds = v.get<uint32_t>(); }},
       {"without-fusion", kAll, kTextList, Json::array(), 0, 0, {},
        "Diagnosis: rules that make several operations one step, switched off (gate, activation, "
        "mixture-gate, residual, mixture-sum, qkv, convolutions, delta-net, heads, select, norm, "

@@ -25,15 +25,19 @@ def test_it_names_metrics_and_options_that_there_are():
     for name in named:
         assert f'"{name}"' in metrics, name
     options = (ROOT / "server/options/option_table.cpp").read_text()
-    for name in ("devices", "exchange-format"):
+    for name in ("devices", "exchange-format", "gpu-deadline"):
         assert f"`--{name}" in TEXT and f'"{name}"' in options
 
 
 def test_its_deadlines_are_the_programs():
-    rank = "engine/runtime/gpu/gpu_executor.h"
-    assert f"A pass has {constant(rank, 'kPassDeadline')} s" in TEXT
+    platform = "engine/runtime/gpu/gpu_platform.h"
+    deadline = constant(platform, "kPassDeadline")
+    assert f"A pass has {deadline} s" in TEXT
+    options = (ROOT / "server/options/option_table.cpp").read_text()
+    assert f'{{"gpu-deadline", kLoading, kInteger, {deadline}, ' in options
     words = " ".join(TEXT.split())
-    wait = constant(rank, "kSumDeadline")
+    assert "pass_deadline) * 3 / 4" in (ROOT / platform).read_text()
+    wait = deadline * 3 // 4
     assert f"over peer memory one waits {wait} s for another" in words
     assert f"is stopped for more than {wait} s" in words
 

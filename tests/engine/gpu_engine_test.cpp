@@ -20,6 +20,7 @@
 namespace lockstep {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 class GpuEngineTest : public EngineTest {
@@ -215,6 +216,17 @@ TEST_F(GpuEngineTest, launches_overlap_as_the_options_say) {
     EXPECT_EQ(told_to_overlap, wanted);
     engine_.reset();
   }
+}
+
+// More than the seven seconds' nine digits of nanoseconds are gone once it waits.
+TEST_F(GpuEngineTest, a_pass_has_as_long_as_the_options_say) {
+  options_.gpu_deadline_seconds = 7;
+  engine();
+  host_gpu(0).hang(std::chrono::milliseconds(1));
+  Answer answer;
+  submit(request("Once upon a time", 4), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kError);
+  EXPECT_THAT(answer.error(), ContainsRegex("not done within 6[0-9]{9} ns"));
 }
 
 TEST_F(GpuEngineTest, what_is_told_of_the_rank_is_the_gpus) {

@@ -19,6 +19,14 @@ def make(folder, **programs):
         (folder / name).chmod(0o755)
 
 
+def with_library(folder):
+    """A path of folders in which what a GPU's programs load is found."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["cc", "-shared", "-x", "c", os.devnull, "-o", folder / check_gpu.LOADED],
+                   check=True)
+    return str(folder)
+
+
 def start(*options, **environment):
     return subprocess.run([sys.executable, ROOT / "scripts/checks/check_gpu.py", *options],
                           capture_output=True, text=True, timeout=60,
@@ -90,14 +98,15 @@ def test_a_pack_finds_its_libraries(tmp_path):
          lockstepd='echo "$LD_LIBRARY_PATH"')
     wheel.mkdir(parents=True)
     options = ["--build", build, "--output", tmp_path / "out", "--only", "device,machine"]
-    environment = {"LD_LIBRARY_PATH": "/given", "PYTHONPATH": str(tmp_path / "site")}
+    given = with_library(tmp_path / "given")
+    environment = {"LD_LIBRARY_PATH": given, "PYTHONPATH": str(tmp_path / "site")}
     assert start(*options, **environment).returncode == 0
-    assert (tmp_path / "out/device.txt").read_text().strip() == "/given"
+    assert (tmp_path / "out/device.txt").read_text().strip() == given
     (build / "lib").mkdir()
     assert start(*options, **environment).returncode == 0
     for name in ("device", "machine"):
         folders = (tmp_path / f"out/{name}.txt").read_text().strip().split(":")
-        assert folders[:2] == [str(build / "lib"), "/given"] and str(wheel) in folders[2:]
+        assert folders[:2] == [str(build / "lib"), given] and str(wheel) in folders[2:]
 
 
 def test_a_pack_says_which_library_is_not_found(tmp_path):
@@ -105,13 +114,20 @@ def test_a_pack_says_which_library_is_not_found(tmp_path):
     make(build, cuda_device_test="", cuda_nccl_test="")
     (build / "lib").mkdir()
     make(tools, ldd='case "$1$LD_LIBRARY_PATH" in *nccl_test*/lib*)'
-                    ' echo "libnccl.so.2 => not found";; esac')
+                    ' echo "libfmt.so.9 => not found";; esac')
     options = ["--build", build, "--output", tmp_path / "out"]
-    path = f"{tools}:{os.environ['PATH']}"
-    done = start(*options, PATH=path)
-    assert done.returncode == 1 and "cuda_nccl_test: libnccl.so.2 => not found" in done.stderr
+    libraries = tmp_path / "libraries"
+    environment = {"PATH": f"{tools}:{os.environ['PATH']}",
+                   "LD_LIBRARY_PATH": with_library(libraries)}
+    done = start(*options, **environment)
+    assert done.returncode == 1 and "cuda_nccl_test: libfmt.so.9 => not found" in done.stderr
+    assert check_gpu.LOADED not in done.stderr
     assert not (tmp_path / "out/device.txt").exists()
-    assert start(*options, "--only", "device", PATH=path).returncode == 0
+    assert start(*options, "--only", "device", **environment).returncode == 0
+    # What programs load by themselves: the loader ends at a file of the name that is no library.
+    (libraries / check_gpu.LOADED).write_text("none")
+    done = start(*options, "--only", "device", **environment)
+    assert done.returncode == 1 and f"{check_gpu.LOADED} cannot be loaded" in done.stderr
 
 
 def test_some_tests_are_run_under_compute_sanitizer(tmp_path):

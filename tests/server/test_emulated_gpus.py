@@ -56,3 +56,21 @@ def test_says_which_gpu_is_lost(trouble, words):
     assert done.stdout, "it is lost while it generates"
     assert "gpu1: what it was to do" in done.stderr
     assert words in done.stderr
+
+
+# It is no part of a driver, and may be missing where one is.
+MISSING = {"EMULATED_CUBLAS_LT": "libcublasLt.so.none"}
+WHY = ("the 1 that the driver shows cannot be used: cuBLASLt, which computes prompts on GPUs, cannot "
+       "be loaded: libcublasLt.so.none: cannot open shared object file")
+
+
+def test_without_cublas_lt_processors_compute_and_the_log_says_why():
+    options = ["generate", "--model", MODEL, "--prompt", PROMPT, "--max-tokens", 2,
+               "--log-level", "info"]
+    done = run_program(*options, environment=MISSING)
+    assert done.returncode == 0, done.stderr
+    assert f"there is no GPU: {WHY}" in done.stderr
+    asked = run_program(*options, "--devices", "gpu0", environment=MISSING)
+    assert asked.returncode == 1
+    assert f'devices "gpu0": there is no gpu0: {WHY}' in asked.stderr
+    assert run_program(*options, environment={}).returncode == 0

@@ -1,3 +1,4 @@
 #include "engine/kernels/cuda/gpu_code.h"
+#include "engine/kernels/cuda/kernel_file.h"
 // After it.
 #include "engine/kernels/cuda/attention.inl.h"

@@ -1,6 +1,7 @@
 // Kernels on rows: of activations, of queries and keys, of the table of embeddings, and a plain
 // read.
 #include "engine/kernels/cuda/gpu_code.h"
+#include "engine/kernels/cuda/kernel_file.h"
 // After it.
 #include "engine/kernels/cuda/embedding.inl.h"
 #include "engine/kernels/cuda/heads.inl.h"

@@ -114,7 +114,7 @@ Result<void> GpuExecutor::take_mailbox(size_t rank, size_t rank_count) {
   GpuPeers& peers = links_.peers.emplace();
   peers.rank = rank;
   peers.rank_count = rank_count;
-  peers.deadline_ns = std::chrono::nanoseconds(kSumDeadline).count();
+  peers.deadline_ns = static_cast<uint64_t>(settings().sum_deadline().count());
   const size_t bytes = gpu_mailbox_bytes(rank_count, peers.channel_count);
   auto mailbox = device_->allocate(bytes, "what ranks send to one another");
   if (!mailbox) return std::unexpected(mailbox.error());
@@ -129,7 +129,7 @@ Result<void> GpuExecutor::take_mailbox(size_t rank, size_t rank_count) {
   if (auto pinned = pin(report_); !pinned) return pinned;
   if (auto used = device_->use(); !used) return used;
   auto cleared = stream_->clear(mailbox_.data(), bytes);
-  return cleared ? stream_->wait(kPassDeadline) : cleared;
+  return cleared ? stream_->wait(settings().pass_deadline) : cleared;
 }
 
 Result<void> GpuExecutor::take_link(NcclRanks& joined, size_t rank, size_t rank_count,
@@ -157,7 +157,7 @@ Result<void> GpuExecutor::reach(std::span<GpuExecutor* const> ranks) {
 Result<void> GpuExecutor::try_links(std::span<GpuExecutor* const> ranks) {
   std::vector<GpuDevice*> devices;
   for (GpuExecutor* rank : ranks) devices.push_back(rank->device_.get());
-  return try_gpu_links(devices, kPassDeadline);
+  return try_gpu_links(devices, ranks.front()->settings().pass_deadline);
 }
 
 Result<void> GpuExecutor::take_mailboxes(std::span<GpuExecutor* const> ranks) {
@@ -179,7 +179,7 @@ Result<std::unique_ptr<NcclRanks>> GpuExecutor::connect(std::span<GpuExecutor* c
   if (reached) {
     if (auto taken = take_mailboxes(ranks); !taken) return std::unexpected(taken.error());
   }
-  if (platform.join == nullptr) {
+  if (!absence_of_nccl(&platform).empty()) {
     if (!reached) return std::unexpected(reached.error());
     return nullptr;
   }
@@ -422,7 +422,7 @@ Result<void> GpuExecutor::compute(const Batch& batch) {
 
 // NCCL's calls have deadlines as well: the time that they have taken is not given once more.
 Result<void> GpuExecutor::wait_since(Clock::time_point begin) {
-  const auto left = kPassDeadline - (Clock::now() - begin);
+  const auto left = settings().pass_deadline - (Clock::now() - begin);
   return wait(std::max<std::chrono::nanoseconds>(left, kLastWait));
 }
 

@@ -28,12 +28,6 @@ struct HostShare {
 
 class GpuExecutor {
  public:
-  // The longest that a pass may take: then the GPU counts as lost.
-  static constexpr std::chrono::seconds kPassDeadline{4};
-
-  // The longest that it waits for another rank's GPU; less, so that it is told who is missing.
-  static constexpr std::chrono::seconds kSumDeadline{3};
-
   // NCCL's time for finding and connecting the GPUs.
   static constexpr std::chrono::seconds kJoinDeadline{60};
 
@@ -128,7 +122,8 @@ class GpuExecutor {
   Result<void> launch(Range steps, std::chrono::steady_clock::time_point begin);
   void count_exchange(const Batch& batch);
   uint64_t exchange_time() const;  // so far, in nanoseconds
-  Result<void> wait(std::chrono::nanoseconds deadline = kPassDeadline);
+  Result<void> wait() { return wait(settings().pass_deadline); }
+  Result<void> wait(std::chrono::nanoseconds deadline);
   Result<void> wait_since(std::chrono::steady_clock::time_point begin);
   std::unexpected<Error> who_hangs(const Error& error);
   std::unexpected<Error> did_not_come(size_t rank);

@@ -87,7 +87,7 @@ Result<void> GpuGroup::exchange_first() {
     if (!own) nccl_->abort(own.error());
     return own;
   });
-  if (exchanged) nccl_->set_deadline(GpuExecutor::kSumDeadline);
+  if (exchanged) nccl_->set_deadline(ranks_.front()->executor().settings().sum_deadline());
   return exchanged;
 }
 

@@ -83,7 +83,7 @@ Result<void> GpuMeter::take_memory(uint64_t bytes) {
   sums_ = std::move(*sums);
   // Nobody reads what nobody has written.
   if (auto cleared = stream_->clear(memory_.data(), bytes); !cleared) return cleared;
-  return stream_->wait(GpuExecutor::kPassDeadline);
+  return stream_->wait(platform_.settings.pass_deadline);
 }
 
 void GpuMeter::enqueue_read(size_t bytes) {
@@ -195,7 +195,7 @@ Result<void> GpuMeter::fill_at_random(size_t bytes) {
   const auto pinned = device_->pin({host->data(), host->size_bytes()});
   if (!pinned) return std::unexpected(pinned.error());
   if (auto copied = stream_->copy(memory_.data(), host->data(), bytes); !copied) return copied;
-  return stream_->wait(GpuExecutor::kPassDeadline);
+  return stream_->wait(platform_.settings.pass_deadline);
 }
 
 Result<double> GpuMeter::bytes_per_second(size_t bytes, const Enqueue& enqueue) {
@@ -236,7 +236,7 @@ Result<double> GpuMeter::seconds_of(const Enqueue& enqueue, size_t times) {
     for (; done < end; ++done) {
       if (auto enqueued = enqueue(); !enqueued) return std::unexpected(enqueued.error());
     }
-    if (auto waited = stream_->wait(GpuExecutor::kPassDeadline); !waited) {
+    if (auto waited = stream_->wait(platform_.settings.pass_deadline); !waited) {
       return std::unexpected(waited.error());
     }
   }

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "engine/base/result.h"
 #include "engine/collectives/gpu_all_reduce.h"
@@ -21,8 +22,18 @@ struct GpuPlatform;
 
 // How GPUs are used, for measurements and to find faults.
 struct GpuSettings {
+  static constexpr std::chrono::seconds kPassDeadline{4};
+
   bool launch_overlap = true;    // the next kernel's blocks may begin while those before end
   bool nccl_peer_access = true;  // NCCL may use peer access; false: it goes through the host
+  // The longest that a pass may take: then the GPU counts as lost. More for profilers and
+  // sanitizers, under which kernels take many times as long.
+  std::chrono::seconds pass_deadline = kPassDeadline;
+
+  // The longest that a GPU waits for another rank's; less, so that it is told who is missing.
+  std::chrono::nanoseconds sum_deadline() const {
+    return std::chrono::nanoseconds(pass_deadline) * 3 / 4;
+  }
 };
 
 // Bytes per second that a kernel of these reads of the GPU's memory (GpuMeter::read); takes a tenth
@@ -36,9 +47,14 @@ struct GpuPlatform {
   // As open_cuda_matrix_library().
   Result<std::unique_ptr<GpuMatrixLibrary>> (*open_matrix_library)(
       int gpu, std::span<std::byte> workspace) = nullptr;
+  // Whether its library is on this machine, without which no GPU can be a rank. Fails with
+  // kMachineRefused. Null: it is.
+  Result<void> (*find_matrix_library)() = nullptr;
   // NcclRanks::create(), of Gpu::index; null: there is no NCCL.
   Result<std::unique_ptr<NcclRanks>> (*join)(std::span<const int> gpus,
                                              std::chrono::nanoseconds deadline) = nullptr;
+  // As nccl_absence(), of what `join` needs. Null: nothing.
+  std::string (*join_absence)() = nullptr;
   // False: GPUs are used as though none reached another's memory.
   bool peer_access = true;
   // Chooses the way of each sum.
@@ -52,6 +68,14 @@ struct GpuPlatform {
   void (*let_launches_overlap)(bool wanted) = nullptr;
   GpuSettings settings = {};
 };
+
+// As nccl_absence().
+inline std::string absence_of_nccl(const GpuPlatform* platform) {
+  if (platform == nullptr || platform->join == nullptr) {
+    return "in a build without NCCL: use a build with it";
+  }
+  return platform->join_absence == nullptr ? "" : platform->join_absence();
+}
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.
 const GpuPlatform* cuda_platform();

@@ -79,7 +79,7 @@ uint64_t GpuRank::host_scratch_bytes() const {
 
 RankNeeds GpuRank::needs() const {
   return {.attention_units = std::get<GpuAreas>(plan().areas).limits.attention_units,
-          .deadline = GpuExecutor::kPassDeadline};
+          .deadline = executor_->settings().pass_deadline};
 }
 
 void GpuRank::begin(const PassInput& input) {

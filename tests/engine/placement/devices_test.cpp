@@ -510,6 +510,45 @@ TEST_F(DevicesTest, the_engine_computes_on_this_machines_named_node) {
   }
 }
 
+// cuBLASLt is no part of a driver. Nodes compute without it, and who asks for a GPU is told.
+TEST_F(DevicesTest, without_the_gpus_library_for_matrices_nodes_compute_and_the_reason_is_told) {
+  GpuPlatform without_library = without_nccl_;
+  without_library.find_matrix_library = []() -> Result<void> {
+    return machine_refused("libcublas is missing: install it");
+  };
+  Machine machine = this_machine_with({simulated_gpu(0, -1), simulated_gpu(1, -1)});
+  EXPECT_EQ(usable_platform(&without_library, machine.topology), nullptr);
+  EXPECT_TRUE(machine.topology.gpus.empty());
+  const auto nodes = choose_devices("auto", machine.topology, 1);
+  ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
+  EXPECT_FALSE(nodes->nodes.empty());
+  EXPECT_EQ(nodes->reason,
+            "there is no GPU: the 2 that the driver shows cannot be used: libcublas is missing: "
+            "install it");
+  const auto refused = choose_devices("gpu0", machine.topology, 1);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message, HasSubstr("libcublas is missing: install it"));
+  Machine whole = this_machine_with({simulated_gpu(0, -1)});
+  without_library.find_matrix_library = []() -> Result<void> { return {}; };
+  EXPECT_EQ(usable_platform(&without_library, whole.topology), &without_library);
+  EXPECT_EQ(whole.topology.gpus.size(), 1U);
+}
+
+// NCCL may be in the build, and not on the machine.
+TEST_F(DevicesTest, gpus_apart_are_refused_where_nccl_is_missing_and_the_reason_is_told) {
+  GpuPlatform platform;
+  platform.join = &NcclRanks::create;
+  platform.join_absence = []() -> std::string { return "without NCCL (nowhere): install it"; };
+  platform_ = &platform;
+  options_.devices = "gpu0,gpu1";
+  Machine machine = this_machine_with({simulated_gpu(0, -1), simulated_gpu(1, -1)});
+  for (Gpu& gpu : machine.topology.gpus) gpu.links.assign(2, GpuLink::kHost);
+  const auto refused = Engine::open(options_, machine);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("which ranks that are GPUs need without NCCL (nowhere): install it, or"));
+}
+
 // A service manager tries again after exit code 1, until the GPU is back, and not after 2.
 TEST_F(DevicesTest,
        a_gpu_that_is_not_there_is_the_machines_refusal_and_a_name_that_is_none_is_not) {

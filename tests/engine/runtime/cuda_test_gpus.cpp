@@ -21,7 +21,7 @@ const GpuReading& machine_gpus() {
 
 Result<std::unique_ptr<GpuDevice>> open_some_gpu(int rank) {
   const auto& gpus = machine_gpus().gpus;
-  return open_cuda_device(gpus[static_cast<size_t>(rank) % gpus.size()].index);
+  return cuda_platform()->open(gpus[static_cast<size_t>(rank) % gpus.size()].index);
 }
 
 }  // namespace
@@ -31,9 +31,12 @@ const GpuPlatform& test_gpus() {
     GpuPlatform cuda = {cuda_platform()->kernels, cuda_platform()->collectives, &open_some_gpu,
                         cuda_platform()->open_matrix_library};
     cuda.let_launches_overlap = cuda_platform()->let_launches_overlap;
-    // As the daemon's option of that name, for a run of the tests without it.
+    // As the daemon's options of these names: a run without overlap, or under a sanitizer.
     const char* const wanted = std::getenv("LOCKSTEP_GPU_LAUNCH_OVERLAP");
     cuda.settings.launch_overlap = wanted == nullptr || std::string_view(wanted) != "false";
+    if (const char* const seconds = std::getenv("LOCKSTEP_GPU_DEADLINE")) {
+      cuda.settings.pass_deadline = std::chrono::seconds(std::atoi(seconds));
+    }
     return cuda;
   }();
   return platform;
@@ -47,20 +50,18 @@ std::string no_test_gpus() {
 GpuPlatform test_gpus_by_nccl() {
   GpuPlatform platform = test_gpus();
   platform.join = cuda_platform()->join;
+  platform.join_absence = cuda_platform()->join_absence;
   platform.peer_access = false;
-  // Lets two ranks share a GPU, on machines with a single one; NCCL can do so from 2.30 on.
+  // Lets two ranks share a GPU, on machines with a single one, where NCCL can.
   setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
   return platform;
 }
 
 std::string no_nccl_for(size_t ranks) {
-  if (!has_nccl()) return "this build has no NCCL";
-  const auto& gpus = machine_gpus().gpus;
-  if (gpus.size() >= ranks) return {};
-  std::vector<int> indices;
-  for (size_t rank = 0; rank < ranks; ++rank) indices.push_back(gpus[rank % gpus.size()].index);
-  const auto joined = test_gpus_by_nccl().join(indices, std::chrono::seconds(60));
-  return joined ? "" : "no GPU for each rank: " + joined.error().message;
+  if (std::string absence = nccl_absence(); !absence.empty()) return absence;
+  if (machine_gpus().gpus.size() >= ranks) return {};
+  const std::string alone = no_shared_gpus();
+  return alone.empty() ? "" : "no GPU for each rank: " + alone;
 }
 
 // An emulated one is small, and slow.

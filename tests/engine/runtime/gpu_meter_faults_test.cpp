@@ -169,7 +169,7 @@ TEST_F(GpuMeterFaultsTest, a_product_is_of_random_squares_and_as_fast_as_its_ope
 TEST_F(GpuMeterFaultsTest, a_gpu_that_does_not_answer_is_given_up_after_a_passes_deadline) {
   host_gpu(0).hang(std::chrono::milliseconds(1));
   const std::string deadline =
-      fmt::format("{} ns", std::chrono::nanoseconds(GpuExecutor::kPassDeadline).count());
+      fmt::format("{} ns", std::chrono::nanoseconds(GpuSettings::kPassDeadline).count());
   EXPECT_THAT(failure(), StartsWith("gpu0: what it was to do was not done within " + deadline));
   expect_nothing_kept();
 }

@@ -2,8 +2,12 @@
 // host. What it does not know it refuses.
 #include <cublasLt.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
+#include "engine/kernels/cuda/cublas_lt.h"
+#include "tests/emulators/gpu/cuda/cublas_lt_offers.h"
 #include "tests/emulators/gpu/cuda/matrix_product.h"
 #include "tests/emulators/gpu/cuda/runtime.h"
 
@@ -15,7 +19,7 @@ struct cublasLtContext {
 
 namespace {
 
-constexpr size_t kWorkspaceBytes = 4096;  // what its one kernel takes, if it may
+constexpr size_t kWorkspaceBytes = 4096;  // what its kernels take, if they may
 
 // The contents of the library's opaque descriptors.
 struct Operation {
@@ -30,10 +34,11 @@ struct Preference {
   uint32_t alignments[4];  // of A, B, C, D
 };
 
-// The one kernel, for the matrices that it was chosen for.
+// A kernel, for the matrices that it was chosen for.
 struct Algorithm {
   uint64_t mark;
-  uint64_t workspace_bytes;
+  uint32_t kernel;  // of offered_kernels()
+  uint32_t workspace_bytes;
   uint32_t alignments[4];
 };
 constexpr uint64_t kMark = 0x504c41594544;
@@ -89,7 +94,47 @@ cublasStatus_t describe(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a
   return wrong.empty() ? CUBLAS_STATUS_SUCCESS : refused(CUBLAS_STATUS_INVALID_VALUE, "{}", wrong);
 }
 
+const OfferedKernel& kernel_of(const cublasLtMatmulAlgo_t& algorithm) {
+  return offered_kernels()[view<Algorithm>(&algorithm).kernel];
+}
+
+bool takes(const OfferedKernel& kernel, const MatrixProduct& product) {
+  return product.d.columns % kernel.column_step == 0;
+}
+
 }  // namespace
+
+namespace lockstep {
+
+// In the place of cublas_lt.cpp's.
+Result<const CublasLt*> find_cublas_lt() {
+  static constexpr CublasLt kCalls = {.create = &cublasLtCreate,
+                                      .destroy = &cublasLtDestroy,
+                                      .version = &cublasLtGetVersion,
+                                      .status_name = &cublasLtGetStatusName,
+                                      .status_string = &cublasLtGetStatusString,
+                                      .init_layout = &cublasLtMatrixLayoutInit_internal,
+                                      .init_operation = &cublasLtMatmulDescInit_internal,
+                                      .init_preference = &cublasLtMatmulPreferenceInit_internal,
+                                      .set_operation = &cublasLtMatmulDescSetAttribute,
+                                      .set_preference = &cublasLtMatmulPreferenceSetAttribute,
+                                      .offers = &cublasLtMatmulAlgoGetHeuristic,
+                                      .check = &cublasLtMatmulAlgoCheck,
+                                      .attribute = &cublasLtMatmulAlgoConfigGetAttribute,
+                                      .multiply = &cublasLtMatmul};
+  if (const char* const name = std::getenv("EMULATED_CUBLAS_LT")) {
+    auto loaded = load_cublas_lt({name});
+    if (!loaded) return std::unexpected(std::move(loaded).error());
+  }
+  return &kCalls;
+}
+
+}  // namespace lockstep
+
+std::vector<OfferedKernel>& lockstep::ptx::offered_kernels() {
+  static std::vector<OfferedKernel> kernels(1);
+  return kernels;
+}
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) {
   if (state_of_current() != cudaSuccess) return CUBLAS_STATUS_NOT_INITIALIZED;
@@ -195,15 +240,21 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (asked < 1) return CUBLAS_STATUS_INVALID_VALUE;
   const auto& preferred = view<Preference>(preference);
-  offers[0] = {};
-  auto& algorithm = view<Algorithm>(&offers[0].algo);
-  algorithm.mark = kMark;
-  algorithm.workspace_bytes = std::min<uint64_t>(kWorkspaceBytes, preferred.workspace_bytes);
-  std::memcpy(algorithm.alignments, preferred.alignments, sizeof(algorithm.alignments));
-  offers[0].workspaceSize = algorithm.workspace_bytes;
-  offers[0].state = CUBLAS_STATUS_SUCCESS;
-  *count = 1;
-  return CUBLAS_STATUS_SUCCESS;
+  for (uint32_t kernel = 0; kernel < offered_kernels().size() && *count < asked; ++kernel) {
+    const OfferedKernel& offered = offered_kernels()[kernel];
+    if (!takes(offered, product) || product.d.columns > offered.offered_columns_max) continue;
+    cublasLtMatmulHeuristicResult_t& offer = offers[(*count)++];
+    offer = {};
+    auto& algorithm = view<Algorithm>(&offer.algo);
+    algorithm.mark = kMark;
+    algorithm.kernel = kernel;
+    algorithm.workspace_bytes =
+        static_cast<uint32_t>(std::min<uint64_t>(kWorkspaceBytes, preferred.workspace_bytes));
+    std::memcpy(algorithm.alignments, preferred.alignments, sizeof(algorithm.alignments));
+    offer.workspaceSize = algorithm.workspace_bytes;
+    offer.state = CUBLAS_STATUS_SUCCESS;
+  }
+  return *count > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
@@ -215,6 +266,7 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
   const cublasStatus_t status = describe(operation, a, b, c, d, product);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   if (view<Algorithm>(algorithm).mark != kMark) return CUBLAS_STATUS_INVALID_VALUE;
+  if (!takes(kernel_of(*algorithm), product)) return CUBLAS_STATUS_NOT_SUPPORTED;
   *result = {};
   result->algo = *algorithm;
   result->workspaceSize = view<Algorithm>(algorithm).workspace_bytes;
@@ -222,10 +274,12 @@ cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t, cublasLtMatmulDesc_t op
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t*,
+cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t* algorithm,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void* value, size_t bytes, size_t* written) {
-  if (attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM) return write(int32_t{1}, value, bytes, written);
+  if (attribute == CUBLASLT_ALGO_CONFIG_SPLITK_NUM) {
+    return write(int32_t{kernel_of(*algorithm).cuts_sums ? 2 : 1}, value, bytes, written);
+  }
   if (attribute == CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) {
     return write(uint32_t{CUBLASLT_REDUCTION_SCHEME_NONE}, value, bytes, written);
   }
@@ -248,6 +302,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
   if (chosen.mark != kMark || chosen.workspace_bytes > workspace_bytes) {
     return refused(CUBLAS_STATUS_INVALID_VALUE, "a workspace of {} bytes, or no algorithm",
                    workspace_bytes);
+  }
+  if (!takes(kernel_of(*algorithm), product)) {
+    return refused(CUBLAS_STATUS_NOT_SUPPORTED, "{} columns by a kernel that takes steps of {}",
+                   product.d.columns, kernel_of(*algorithm).column_step);
   }
   if (stream.gpu.index() != handle->gpu || current_gpu() != handle->gpu) {
     return refused(CUBLAS_STATUS_EXECUTION_FAILED,

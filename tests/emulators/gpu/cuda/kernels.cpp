@@ -55,6 +55,16 @@ int RegisteredKernel::ptx_version() {
   return version;
 }
 
+bool RegisteredKernel::is_on(int gpu) {
+  const std::lock_guard lock(mutex_);
+  return gpus_.contains(gpu);
+}
+
+void RegisteredKernel::bring_to(int gpu) {
+  const std::lock_guard lock(mutex_);
+  gpus_.insert(gpu);
+}
+
 uint32_t RegisteredKernel::dynamic_shared_max(int gpu) {
   const Kernel* const kernel = load();
   const uint32_t fixed = kernel == nullptr ? 0 : kernel->static_shared_bytes();
@@ -79,6 +89,7 @@ FatBinary* register_binary(const void* wrapper) {
 void register_kernel(FatBinary& binary, const void* host_function, const char* name) {
   const std::unique_lock lock(registry().mutex);
   auto* const kernel = new RegisteredKernel(binary, name);
+  binary.kernels().push_back(kernel);
   registry().kernels[host_function] = kernel;
   registry().kernels[kernel] = kernel;
 }

@@ -4,6 +4,7 @@
 #include <expected>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,16 +12,22 @@
 
 namespace lockstep::ptx {
 
+class RegisteredKernel;
+
 // One .cu file's.
 class FatBinary {
  public:
   explicit FatBinary(const void* wrapper) : wrapper_(wrapper) {}
+
+  // Complete before main().
+  std::vector<RegisteredKernel*>& kernels() { return kernels_; }
 
   // Read when one of its kernels is first asked for; the error says what is wrong with all of them.
   const std::expected<Module, std::string>& module();
 
  private:
   const void* wrapper_;
+  std::vector<RegisteredKernel*> kernels_;
   std::once_flag once_;
   std::optional<std::expected<Module, std::string>> module_;
 };
@@ -30,6 +37,11 @@ class RegisteredKernel {
   RegisteredKernel(FatBinary& binary, std::string name) : binary_(binary), name_(std::move(name)) {}
 
   const std::string& name() const { return name_; }
+  FatBinary& binary() { return binary_; }
+
+  // Whether the GPU has its code: since it was asked for, or first launched there.
+  bool is_on(int gpu);
+  void bring_to(int gpu);
 
   // Null: its PTX is not there or cannot be run, which has been said.
   const Kernel* load();
@@ -46,6 +58,7 @@ class RegisteredKernel {
   std::string name_;
   std::mutex mutex_;
   std::vector<std::optional<uint32_t>> dynamic_shared_max_;  // by GPU; nothing: not asked for
+  std::set<int> gpus_;                                       // that have its code
 };
 
 FatBinary* register_binary(const void* wrapper);

@@ -73,6 +73,7 @@ cudaError_t launch(const cudaLaunchConfig_t& config, RegisteredKernel* registere
                 "gpu{}",
                 kernel->name(), stream.gpu.index(), current_gpu());
   }
+  registered->bring_to(current_gpu());
   Step step;
   step.kind = Step::Kind::kKernel;
   for (unsigned index = 0; index < config.numAttrs; ++index) {

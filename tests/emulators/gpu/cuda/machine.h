@@ -11,6 +11,7 @@
 //                        else it holds anything, numbers and none
 //   EMULATED_REFUSES_RACES  whether kernels fail whose warps touch the same shared memory without a
 //                        barrier between, one of them writing, whatever the order they come in (1)
+//   EMULATED_CUBLAS_LT   the file of cuBLASLt; where it cannot be loaded there is none (no file)
 //   CUDA_LAUNCH_BLOCKING=1  a launch returns when its kernel is done
 #pragma once
 

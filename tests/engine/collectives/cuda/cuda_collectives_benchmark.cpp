@@ -1,9 +1,11 @@
 // Sums between GPUs by their ways, over message sizes: what gpu_all_reduce_choice.cpp is to be
-// measured with. Microseconds of the GPU's clock per sum, from a rank's kernel on its stream to the
-// end of its sum, the slower rank's; the median of several rounds of many sums each.
+// measured with. Microseconds per sum, the slowest rank's: between two events round a CUDA graph of
+// many sums, whichever way they go; the median of several rounds. By NCCL there are two: the sum as
+// ranks use it, which is added to the output, and NCCL's all-reduce by itself.
 //   cuda_collectives_benchmark [RANKS]     of GPUs; where there are fewer, several ranks on one
 // Ranks on one GPU reach its memory, not a link: they measure what the kernels and their barriers
 // take, and nothing of NVLink or PCIe.
+#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <stdlib.h>
 
@@ -27,7 +29,7 @@ namespace {
 
 constexpr std::chrono::seconds kDeadline{60};
 constexpr size_t kLargestBytes = size_t{8} << 20U;
-constexpr size_t kSums = 200;  // of a round; CUDA lets a thread be about 1,024 launches ahead
+constexpr size_t kSums = 200;  // of a graph
 constexpr size_t kRounds = 9;
 
 template <typename T>
@@ -37,6 +39,9 @@ T value_of(Result<T> result) {
 }
 void expect(const Result<void>& result) {
   CHECK(result.has_value(), "{}", result.error().message);
+}
+void expect(cudaError_t error) {
+  CHECK(error == cudaSuccess, "{}", cudaGetErrorString(error));
 }
 
 // The words that a rank's GPU writes into the host's memory.
@@ -75,8 +80,7 @@ class Bench {
       contributors_.push_back(place.peers.rank);
     }
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
-    auto joined = has_nccl() ? NcclRanks::create(indices_, kDeadline)
-                             : Result<std::unique_ptr<NcclRanks>>(machine_refused("not built"));
+    auto joined = NcclRanks::create(indices_, kDeadline);
     if (!joined) {
       fmt::print("NCCL is left out: {}\n", joined.error().message);
       return;
@@ -88,25 +92,27 @@ class Bench {
   bool has_nccl_ranks() const { return nccl_ != nullptr; }
 
   double peer_microseconds(size_t bytes, bool two_shots) {
-    return measure(
-        [&](Place& place) {
-          GpuAllReduce sum = sum_of(place, bytes);
-          sum.two_shots = two_shots;
-          gpu_all_reduce(place.stream->handle(), sum, place.peers);
-        },
-        [](const Place& place) { return std::atomic_ref(place.words()->spent_ns).load(); });
+    return measure([&](Place& place) {
+      GpuAllReduce sum = sum_of(place, bytes);
+      sum.two_shots = two_shots;
+      gpu_all_reduce(place.stream->handle(), sum, place.peers);
+    });
   }
 
   double nccl_microseconds(size_t bytes) {
-    return measure(
-        [&](Place& place) {
-          const GpuNcclLink link = {nccl_.get(), place.peers.rank, places_.size(),
-                                    reinterpret_cast<float*>(place.received.data())};
-          nccl_all_reduce(place.stream->handle(), sum_of(place, bytes), link, cuda_collectives());
-        },
-        [&](const Place& place) {
-          return static_cast<uint64_t>(nccl_->time_spent(place.peers.rank).count());
-        });
+    return measure([&](Place& place) {
+      const GpuNcclLink link = {nccl_.get(), place.peers.rank, places_.size(),
+                                reinterpret_cast<float*>(place.received.data())};
+      nccl_all_reduce(place.stream->handle(), sum_of(place, bytes), link, cuda_collectives());
+    });
+  }
+
+  double plain_nccl_microseconds(size_t bytes) {
+    return measure([&](Place& place) {
+      const GpuAllReduce sum = sum_of(place, bytes);
+      nccl_->all_reduce(place.peers.rank, place.stream->handle(), sum.partial, sum.output,
+                        bytes / sizeof(float));
+    });
   }
 
  private:
@@ -146,22 +152,18 @@ class Bench {
             .contributors = contributors_};
   }
 
-  // `spent`: how long the rank's exchanges have taken so far.
-  double measure(const std::function<void(Place& place)>& enqueue,
-                 const std::function<uint64_t(const Place& place)>& spent) {
+  // A graph of kSums of them on every rank at the same time.
+  double measure(const std::function<void(Place& place)>& enqueue) {
     std::vector<double> rounds(kRounds);
     std::vector<std::jthread> threads;
     std::atomic<double> slowest = 0;
     for (Place& place : places_) {
       threads.emplace_back([&] {
         expect(place.device->use());
+        const std::unique_ptr<GpuRecording> sums = record(place, enqueue);
         for (size_t round = 0; round <= kRounds; ++round) {  // the first one warms up
           meeting_.arrive_and_wait();
-          const uint64_t before = spent(place);
-          for (size_t sum = 0; sum < kSums; ++sum) enqueue(place);
-          expect(place.stream->wait(kDeadline));
-          CHECK(!missing_rank(place.words()->failure), "a rank did not come");
-          const double own = static_cast<double>(spent(place) - before) / kSums / 1000;
+          const double own = play(place, *sums) / kSums;
           double most = slowest;
           while (own > most && !slowest.compare_exchange_weak(most, own)) {
           }
@@ -174,6 +176,37 @@ class Bench {
     threads.clear();
     std::ranges::sort(rounds);
     return rounds[kRounds / 2];
+  }
+
+  // After one of them by itself, in which NCCL connects the ranks.
+  std::unique_ptr<GpuRecording> record(Place& place,
+                                       const std::function<void(Place& place)>& enqueue) {
+    enqueue(place);
+    expect(place.stream->wait(kDeadline));
+    expect(place.stream->begin_recording());
+    for (size_t sum = 0; sum < kSums; ++sum) enqueue(place);
+    auto recorded = value_of(place.stream->end_recording());
+    if (nccl_ != nullptr) expect(nccl_->check(place.peers.rank));
+    return recorded;
+  }
+
+  // In microseconds.
+  static double play(Place& place, const GpuRecording& sums) {
+    cudaEvent_t begin = nullptr;
+    cudaEvent_t end = nullptr;
+    expect(cudaEventCreate(&begin));
+    expect(cudaEventCreate(&end));
+    auto* const stream = static_cast<cudaStream_t>(place.stream->handle());
+    expect(cudaEventRecord(begin, stream));
+    expect(place.stream->play(sums));
+    expect(cudaEventRecord(end, stream));
+    expect(place.stream->wait(kDeadline));
+    CHECK(!missing_rank(place.words()->failure), "a rank did not come");
+    float milliseconds = 0;
+    expect(cudaEventElapsedTime(&milliseconds, begin, end));
+    expect(cudaEventDestroy(begin));
+    expect(cudaEventDestroy(end));
+    return 1000.0 * double{milliseconds};
   }
 
   std::vector<int> indices_;
@@ -191,14 +224,18 @@ int run(size_t rank_count) {
     return 0;
   }
   Bench bench(reading.gpus, rank_count);
-  fmt::print("{} ranks on {} GPUs, {}; microseconds per sum\n{:>10} {:>10} {:>10} {:>10}\n",
+  fmt::print("{} ranks on {} GPUs, {}; microseconds per sum\n{:>10} {:>10} {:>10} {:>10} {:>10}\n",
              rank_count, std::min(rank_count, reading.gpus.size()), reading.gpus.front().name,
-             "bytes", "one shot", "two shots", "NCCL");
+             "bytes", "one shot", "two shots", "by NCCL", "NCCL alone");
   for (size_t bytes = 1024; bytes <= kLargestBytes; bytes *= 2) {
-    const std::string nccl =
-        bench.has_nccl_ranks() ? fmt::format("{:.1f}", bench.nccl_microseconds(bytes)) : "-";
-    fmt::print("{:>10} {:>10.1f} {:>10.1f} {:>10}\n", bytes, bench.peer_microseconds(bytes, false),
-               bench.peer_microseconds(bytes, true), nccl);
+    fmt::print("{:>10} {:>10.1f} {:>10.1f}", bytes, bench.peer_microseconds(bytes, false),
+               bench.peer_microseconds(bytes, true));
+    if (bench.has_nccl_ranks()) {
+      fmt::print(" {:>10.1f} {:>10.1f}\n", bench.nccl_microseconds(bytes),
+                 bench.plain_nccl_microseconds(bytes));
+    } else {
+      fmt::print(" {:>10} {:>10}\n", "-", "-");
+    }
   }
   return 0;
 }

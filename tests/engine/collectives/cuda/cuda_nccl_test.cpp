@@ -1,5 +1,5 @@
-// nccl.h on real GPUs: two, or two ranks on one, which NCCL allows from 2.30 on. In builds with
-// CUDA alone; where there is no GPU, its tests are skipped and say so.
+// nccl.h on real GPUs: two, or two ranks on one where the version of NCCL that is loaded lets them.
+// In builds with CUDA alone; what cannot be run is skipped and says so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -45,15 +45,16 @@ class CudaNccl : public ::testing::Test {
   void SetUp() override {
     const GpuReading reading = read_gpus();
     if (reading.gpus.empty()) GTEST_SKIP() << "no GPU: " << reading.absence;
-    if (!has_nccl()) GTEST_SKIP() << "this build has no NCCL";
+    if (const std::string absence = nccl_absence(); !absence.empty()) GTEST_SKIP() << absence;
+    if (const std::string alone = no_shared_gpus();
+        reading.gpus.size() < kRanks && !alone.empty()) {
+      GTEST_SKIP() << "no GPU for a second rank: " << alone;
+    }
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
     for (size_t rank = 0; rank < kRanks; ++rank) {
       gpus_.push_back(reading.gpus[rank % reading.gpus.size()].index);
     }
     auto joined = NcclRanks::create(gpus_, kDeadline);
-    if (!joined && reading.gpus.size() < kRanks) {
-      GTEST_SKIP() << "no GPU for a second rank: " << joined.error().message;
-    }
     ASSERT_TRUE(joined.has_value()) << joined.error().message;
     nccl_ = std::move(*joined);
     for (size_t rank = 0; rank < kRanks; ++rank) {

@@ -2,6 +2,7 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -13,32 +14,49 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kHeapBytes = size_t{1} << 30U;  // taken from the machine as they are touched
+constexpr size_t kStretchBytes = size_t{64} << 20U;  // taken from the machine at once, or more
+constexpr size_t kStretches = 64;
 // The alignment of every block, whose header lies before it in as many bytes.
 constexpr size_t kAlignment = 64;
+
+// True while this thread asks CUDA for memory: the runtime's own code allocates too, and must not
+// come here while it does.
+thread_local bool is_asking = false;
+
+// Pinned memory of the host; null: CUDA refuses.
+std::byte* take_stretch(size_t bytes) {
+  void* memory = nullptr;
+  void* on_gpu = nullptr;
+  is_asking = true;
+  const bool taken =
+      cudaHostAlloc(&memory, bytes, cudaHostAllocPortable | cudaHostAllocMapped) == cudaSuccess &&
+      cudaHostGetDevicePointer(&on_gpu, memory, 0) == cudaSuccess && on_gpu == memory;
+  is_asking = false;
+  return taken ? static_cast<std::byte*>(memory) : nullptr;
+}
 
 // Blocks of powers of two, which go back to a list of their size. Never destroyed: others' static
 // objects are freed after it.
 class GpuHeap {
  public:
-  void open(std::byte* memory) {
+  bool open() {
     const std::lock_guard lock(mutex_);
-    begin_ = memory;
-    unused_ = memory;
+    return grow(kStretchBytes);
   }
 
   // Null while the heap is not open.
   void* take(size_t bytes) {
     const std::lock_guard lock(mutex_);
-    if (begin_ == nullptr) return nullptr;
-    if (bytes > kHeapBytes / 2) throw std::bad_alloc();
+    if (count_ == 0) return nullptr;
     const size_t block_bytes = std::bit_ceil(bytes + kAlignment);
     const auto size_class = static_cast<size_t>(std::countr_zero(block_bytes));
     Block* block = free_[size_class];
     if (block != nullptr) {
       free_[size_class] = block->next;
     } else {
-      if (block_bytes > static_cast<size_t>(begin_ + kHeapBytes - unused_)) throw std::bad_alloc();
+      if (block_bytes > left() && !grow(std::max(block_bytes, kStretchBytes))) {
+        throw std::bad_alloc();
+      }
       block = new (unused_) Block{nullptr, size_class};
       unused_ += block_bytes;
     }
@@ -49,10 +67,7 @@ class GpuHeap {
   bool give_back(void* address) {
     const std::lock_guard lock(mutex_);
     auto* const bytes = static_cast<std::byte*>(address);
-    const std::less<> before;
-    if (begin_ == nullptr || before(bytes, begin_) || !before(bytes, begin_ + kHeapBytes)) {
-      return false;
-    }
+    if (!has(bytes)) return false;
     auto* const block = reinterpret_cast<Block*>(bytes - kAlignment);
     block->next = free_[block->size_class];
     free_[block->size_class] = block;
@@ -66,10 +81,35 @@ class GpuHeap {
   };
   static_assert(sizeof(Block) <= kAlignment);
 
+  struct Stretch {
+    std::byte* begin;
+    std::byte* end;
+  };
+
+  size_t left() const { return static_cast<size_t>(stretches_[count_ - 1].end - unused_); }
+
+  bool has(const std::byte* address) const {
+    const std::less<> before;
+    return std::any_of(stretches_.begin(), stretches_.begin() + count_, [&](const Stretch& each) {
+      return !before(address, each.begin) && before(address, each.end);
+    });
+  }
+
+  // The rest of the last stretch is lost.
+  bool grow(size_t bytes) {
+    if (count_ == kStretches) return false;
+    std::byte* const memory = take_stretch(bytes);
+    if (memory == nullptr) return false;
+    stretches_[count_++] = {memory, memory + bytes};
+    unused_ = memory;
+    return true;
+  }
+
   std::mutex mutex_;
-  std::byte* begin_ = nullptr;
-  std::byte* unused_ = nullptr;
-  std::array<Block*, std::bit_width(kHeapBytes)> free_ = {};
+  std::array<Stretch, kStretches> stretches_ = {};
+  size_t count_ = 0;
+  std::byte* unused_ = nullptr;  // in the last of them
+  std::array<Block*, 64> free_ = {};
 };
 
 constinit GpuHeap gpu_heap;
@@ -77,7 +117,7 @@ constinit GpuHeap gpu_heap;
 }  // namespace
 
 void* take_from_heap(size_t bytes, size_t alignment) {
-  if (alignment <= kAlignment) {
+  if (alignment <= kAlignment && !is_asking) {
     if (void* const memory = gpu_heap.take(bytes)) return memory;
   }
   // Before the heap is open; and what is aligned to more, no test gives to a kernel.
@@ -88,23 +128,12 @@ void* take_from_heap(size_t bytes, size_t alignment) {
 }
 
 void give_back_to_heap(void* address) {
-  if (!gpu_heap.give_back(address)) std::free(address);
+  if (is_asking || !gpu_heap.give_back(address)) std::free(address);
 }
 
-// One block of memory, taken once: the runtime's own code allocates too, and must not come here
-// while it does.
 bool open_gpu_heap() {
   int device = 0;
-  int at_once = 0;
-  if (cudaGetDevice(&device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&at_once, cudaDevAttrConcurrentManagedAccess, device) != cudaSuccess ||
-      at_once == 0) {
-    return false;
-  }
-  void* memory = nullptr;
-  if (cudaMallocManaged(&memory, kHeapBytes) != cudaSuccess) return false;
-  gpu_heap.open(static_cast<std::byte*>(memory));
-  return true;
+  return cudaGetDevice(&device) == cudaSuccess && gpu_heap.open();
 }
 
 }  // namespace lockstep

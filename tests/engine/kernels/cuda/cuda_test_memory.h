@@ -2,7 +2,9 @@
 //
 // operator new and delete are this heap's (heap_operators.cpp): from open_gpu_heap() on, what they
 // give is memory that the GPU reaches under the same address, and so is what a std::vector holds.
-// What lies on the stack or in static storage the GPU does not reach.
+// What lies on the stack or in static storage the GPU does not reach. It is the host's memory,
+// pinned: a GPU that others use gives up none of its own, and nothing moves to and fro between the
+// two.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +12,7 @@
 namespace lockstep {
 
 // To be called once, with the GPU in use, before anything that kernels are given is allocated.
-// False: the GPU has no memory that the host may use while a kernel runs.
+// False: CUDA gives no such memory.
 bool open_gpu_heap();
 
 // Never null: throws std::bad_alloc. `alignment`: a power of two. Any thread may call.

@@ -1,0 +1,33 @@
+// A shared library that is looked for when it is first needed. A program that can do without it
+// starts where it is missing, which it would not if it were linked with it.
+#pragma once
+
+#include <initializer_list>
+#include <string>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+class DynamicLibrary {
+ public:
+  // Loads the first of these that can be: a name, for which the loader looks where it always does
+  // (LD_LIBRARY_PATH, ldconfig's list), or a path. It stays until the process ends, as libraries
+  // may have threads of their own. Fails with kMachineRefused: the loader's words on the first.
+  static Result<DynamicLibrary> open(std::initializer_list<std::string> names);
+
+  // False, and `function` is null: there is none of this name. Which type it has nobody checks.
+  template <typename Function>
+  bool find(const char* name, Function*& function) const {
+    function = reinterpret_cast<Function*>(address_of(name));
+    return function != nullptr;
+  }
+
+ private:
+  explicit DynamicLibrary(void* handle) : handle_(handle) {}
+  void* address_of(const char* name) const;
+
+  void* handle_;
+};
+
+}  // namespace lockstep
