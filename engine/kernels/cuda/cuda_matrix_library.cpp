@@ -15,8 +15,8 @@ namespace {
 
 // Kernels that the library offers for a shape, best first: the first that cuts no sum is taken.
 constexpr int kOffered = 16;
-constexpr uint32_t kRowAlignment = 16;     // bytes, of activations
-constexpr uint32_t kPanelAlignment = 256;  // of weights and sums
+constexpr uint32_t kRowAlignment = 16;     // bytes, of activations and sums
+constexpr uint32_t kPanelAlignment = 256;  // of weights
 
 // Row-major matrices are the library's column-major ones, transposed: sums^T = weights * inputs^T,
 // where the weights are given as their transpose. The descriptors lie in this memory; none of them
@@ -34,7 +34,7 @@ cublasStatus_t describe(const GpuMatrixProduct& product, Operands& operands) {
       cublasLtMatrixLayoutInit(&operands.inputs, CUDA_R_16BF, product.columns, product.tokens,
                                static_cast<int64_t>(product.input_stride)),
       cublasLtMatrixLayoutInit(&operands.sums, CUDA_R_32F, product.rows, product.tokens,
-                               static_cast<int64_t>(product.rows))};
+                               static_cast<int64_t>(product.sum_stride))};
   for (const cublasStatus_t status : statuses) {
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
@@ -90,12 +90,16 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
   struct Shape {
     size_t rows;
     size_t columns;
+    size_t sum_stride;
     cublasLtMatmulAlgo_t algorithm;
   };
 
   const Shape* find(const GpuMatrixProduct& product) const {
     for (const Shape& shape : shapes_) {
-      if (shape.rows == product.rows && shape.columns == product.columns) return &shape;
+      if (shape.rows == product.rows && shape.columns == product.columns &&
+          shape.sum_stride == product.sum_stride) {
+        return &shape;
+      }
     }
     return nullptr;
   }
@@ -137,8 +141,8 @@ Result<void> CudaMatrixLibrary::open() {
                     CUBLASLT_REDUCTION_SCHEME_NONE),
       set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kPanelAlignment),
       set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kRowAlignment),
-      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kPanelAlignment),
-      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kPanelAlignment)};
+      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kRowAlignment),
+      set(preference_, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kRowAlignment)};
   for (const cublasStatus_t status : statuses) {
     if (status != CUBLAS_STATUS_SUCCESS) return failed("describing products", status);
   }
@@ -178,7 +182,7 @@ Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& pr
     const cublasLtMatmulHeuristicResult_t& offer = offers[index];
     if (offer.state != CUBLAS_STATUS_SUCCESS || !cuts_no_sum(offer.algo)) continue;
     if (!takes_any_tokens(offer.algo, product)) continue;
-    shapes_.push_back({product.rows, product.columns, offer.algo});
+    shapes_.push_back({product.rows, product.columns, product.sum_stride, offer.algo});
     GpuMatrixProduct least = product;
     least.tokens = 1;
     multiply(stream, least);
@@ -199,9 +203,9 @@ void CudaMatrixLibrary::multiply(void* stream, const GpuMatrixProduct& product) 
   cublasStatus_t status = describe(product, operands);
   if (status == CUBLAS_STATUS_SUCCESS) {
     const float one = 1;
-    const float zero = 0;
+    const float held = product.accumulate ? 1 : 0;
     status = cublasLtMatmul(handle_, &operation_, &one, product.weights, &operands.weights,
-                            product.inputs, &operands.inputs, &zero, product.sums, &operands.sums,
+                            product.inputs, &operands.inputs, &held, product.sums, &operands.sums,
                             product.sums, &operands.sums, &shape->algorithm, workspace_.data(),
                             workspace_.size(), static_cast<cudaStream_t>(stream));
   }
