@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Rows of [query head][head_dimension], in one or both forms.
+// Rows of [query head][head_dimension], in one or both forms; 16-byte aligned, as the strides are.
 struct GpuAttentionOutput {
   float* floats = nullptr;   // or none
   size_t float_stride = 0;   // floats, from token to token
@@ -93,13 +93,13 @@ void gpu_attend_walked(void* stream, const GpuAttention& attention);
 //
 // By tile products, keys are taken in chunks of a page, in order of position; a row is a token:
 //   queries, keys and values are rounded to f16 (of an F16 cache; queries at most 65504) or bf16,
-//   score = (the product, 16 dimensions at a time, f32) * scale
+//   score = the product, 16 dimensions at a time, f32; e = scale * log2(e), rounded; `scale` > 0
 //   M' = the greater of M (at first -FLT_MAX) and of the chunk's scores that the token sees
-//   O = O * exponential(M - M'), L alike, per lane
-//   p = exponential(score - M'), 0 outside the token's keys; L = L + p, before p is rounded
+//   O = O * 2^((M - M') * e), L alike, per lane
+//   p = 2^fma(score, e, -(M' * e)), 0 outside the token's keys; L = L + p, before p is rounded
 //   O = O + the product of p, rounded as the keys are, and the values, 16 keys at a time
-// and the result is O / L. A chunk that a token sees nothing of leaves it as it was. (A later token
-// of the same tile whose value is infinite or NaN may make the tile's earlier ones NaN.)
+// and the result is O * (1 / L). A chunk that a token sees nothing of leaves it as it was. (A later
+// token of the same tile whose value is infinite or NaN may make the tile's earlier ones NaN.)
 void gpu_attend_prompted(void* stream, const GpuAttention& attention);
 inline constexpr size_t kGpuPromptTileDimensions = 256;
 constexpr bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension) {

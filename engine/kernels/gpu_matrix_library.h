@@ -12,7 +12,7 @@
 namespace lockstep {
 
 // sums[t][r] = the sum over the columns c of inputs[t][c] * weights[r][c], bf16 times bf16, added
-// in f32. All pointers are the device's.
+// in f32; then + what sums[t][r] held, if it is to accumulate. All pointers are the device's.
 struct GpuMatrixProduct {
   const uint16_t* weights = nullptr;  // [row][column], 256-byte aligned
   size_t rows = 0;                    // a multiple of 32, as the columns are
@@ -20,18 +20,20 @@ struct GpuMatrixProduct {
   const uint16_t* inputs = nullptr;  // [token], 16-byte aligned
   size_t input_stride = 0;           // elements from token to token, a multiple of 8
   size_t tokens = 0;
-  float* sums = nullptr;  // [token][row], 256-byte aligned
+  float* sums = nullptr;  // [token], 16-byte aligned
+  size_t sum_stride = 0;  // floats from token to token, a multiple of 4
+  bool accumulate = false;
 };
 
 // One per stream, used by one thread at a time.
 //
-// A shape (rows, columns, stride of inputs) has one kernel, chosen when it is prepared: one that
-// cuts no sum, and computes any number of tokens, or whole steps of them: then the last ones are
-// computed in the library's memory, beside others that nobody reads. It is the same for all
-// numbers, so a token's bits depend neither on how many there are nor on which of them it is; two
-// kernels for a shape, one for few tokens, would make them depend on the neighbours. Of NVIDIA's
-// library that is how its kernels are built, but nothing that it promises:
-// tests/engine/runtime/gpu_matrix_library_test.cpp compares.
+// A shape (rows, columns, strides of inputs and sums) has one kernel, whether it accumulates or
+// not, chosen when it is prepared: one that cuts no sum, and computes any number of tokens, or
+// whole steps of them: then the last ones are computed in the library's memory, beside others that
+// nobody reads. It is the same for all numbers, so a token's bits depend neither on how many there
+// are nor on which of them it is; two kernels for a shape, one for few tokens, would make them
+// depend on the neighbours. Of NVIDIA's library that is how its kernels are built, but nothing that
+// it promises: tests/engine/runtime/gpu_matrix_library_test.cpp compares.
 class GpuMatrixLibrary {
  public:
   virtual ~GpuMatrixLibrary() = default;

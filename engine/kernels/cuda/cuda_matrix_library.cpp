@@ -22,8 +22,8 @@ namespace {
 // Kernels that the library offers for a shape and a number of tokens, best first. It offers fewer
 // where it has no more.
 constexpr int kOffered = 64;
-constexpr uint32_t kRowAlignment = 16;     // bytes, of activations
-constexpr uint32_t kPanelAlignment = 256;  // of weights and sums
+constexpr uint32_t kRowAlignment = 16;     // bytes, of activations and sums
+constexpr uint32_t kPanelAlignment = 256;  // of weights
 
 // Row-major matrices are the library's column-major ones, transposed: sums^T = weights * inputs^T,
 // where the weights are given as their transpose. The descriptors lie in this memory; none of them
@@ -44,7 +44,7 @@ cublasStatus_t describe(const CublasLt& calls, const GpuMatrixProduct& product,
   const cublasStatus_t statuses[] = {
       init(operands.weights, CUDA_R_16BF, product.columns, product.rows, product.columns),
       init(operands.inputs, CUDA_R_16BF, product.columns, product.tokens, product.input_stride),
-      init(operands.sums, CUDA_R_32F, product.rows, product.tokens, product.rows)};
+      init(operands.sums, CUDA_R_32F, product.rows, product.tokens, product.sum_stride)};
   for (const cublasStatus_t status : statuses) {
     if (status != CUBLAS_STATUS_SUCCESS) return status;
   }
@@ -87,7 +87,7 @@ size_t staged_input_bytes(const GpuMatrixProduct& product, size_t tokens) {
   return round_up<size_t>(tokens * product.input_stride * sizeof(uint16_t), kPanelAlignment);
 }
 size_t staged_sum_bytes(const GpuMatrixProduct& product, size_t tokens) {
-  return round_up<size_t>(tokens * product.rows * sizeof(float), kPanelAlignment);
+  return round_up<size_t>(tokens * product.sum_stride * sizeof(float), kPanelAlignment);
 }
 
 // Numbers of tokens for which the library is asked what it offers. It thinks of one number at a
@@ -126,13 +126,14 @@ class CudaMatrixLibrary final : public GpuMatrixLibrary {
     size_t rows;
     size_t columns;
     size_t input_stride;
+    size_t sum_stride;
     Choice choice;
   };
 
   const Shape* find(const GpuMatrixProduct& product) const {
     for (const Shape& shape : shapes_) {
       if (shape.rows == product.rows && shape.columns == product.columns &&
-          shape.input_stride == product.input_stride) {
+          shape.input_stride == product.input_stride && shape.sum_stride == product.sum_stride) {
         return &shape;
       }
     }
@@ -188,8 +189,8 @@ Result<void> CudaMatrixLibrary::open() {
       prefer<uint32_t>(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, CUBLASLT_REDUCTION_SCHEME_NONE),
       prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, kPanelAlignment),
       prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, kRowAlignment),
-      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kPanelAlignment),
-      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kPanelAlignment)};
+      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, kRowAlignment),
+      prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, kRowAlignment)};
   for (const cublasStatus_t status : statuses) {
     if (status != CUBLAS_STATUS_SUCCESS) return failed("describing products", status);
   }
@@ -292,7 +293,8 @@ Result<void> CudaMatrixLibrary::prepare(void* stream, const GpuMatrixProduct& pr
     spdlog::info("gpu{}: cuBLASLt {} multiplies {} rows of {} columns with tokens in steps of {}",
                  gpu_, calls_.version(), product.rows, product.columns, (*choice)->step);
   }
-  shapes_.push_back({product.rows, product.columns, product.input_stride, **choice});
+  shapes_.push_back(
+      {product.rows, product.columns, product.input_stride, product.sum_stride, **choice});
   GpuMatrixProduct least = product;
   least.tokens = 1;
   multiply(stream, least);
@@ -310,13 +312,14 @@ void CudaMatrixLibrary::multiply(void* stream, const GpuMatrixProduct& product) 
   if (part.tokens > 0) enqueue(static_cast<cudaStream_t>(stream), part, shape->choice);
   if (last_tokens == 0) return;
   part.inputs += part.tokens * part.input_stride;
-  part.sums += part.tokens * part.rows;
+  part.sums += part.tokens * part.sum_stride;
   part.tokens = last_tokens;
   multiply_last(static_cast<cudaStream_t>(stream), part, shape->choice);
 }
 
 // Fewer tokens than a step has, in the workspace: whatever the other rows hold there, no sum of
-// these depends on it.
+// these depends on it. What lies between the rows of sums, and what they add to, is copied there
+// and back.
 void CudaMatrixLibrary::multiply_last(cudaStream_t stream, const GpuMatrixProduct& last,
                                       const Choice& choice) {
   std::byte* const staged = workspace_.data() + workspace_for(last, choice.step).value();
@@ -329,9 +332,13 @@ void CudaMatrixLibrary::multiply_last(cudaStream_t stream, const GpuMatrixProduc
     const cudaError_t copied = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream);
     if (copied != cudaSuccess && state_) state_ = failed("a copy", CUBLAS_STATUS_EXECUTION_FAILED);
   };
+  const size_t sums = (last.tokens - 1) * last.sum_stride + last.rows;
   copy(staged, last.inputs, elements * sizeof(uint16_t));
+  if (last.accumulate || last.sum_stride > last.rows) {
+    copy(whole.sums, last.sums, sums * sizeof(float));
+  }
   enqueue(stream, whole, choice);
-  copy(last.sums, whole.sums, last.tokens * last.rows * sizeof(float));
+  copy(last.sums, whole.sums, sums * sizeof(float));
 }
 
 void CudaMatrixLibrary::enqueue(cudaStream_t stream, const GpuMatrixProduct& product,
@@ -340,9 +347,9 @@ void CudaMatrixLibrary::enqueue(cudaStream_t stream, const GpuMatrixProduct& pro
   cublasStatus_t status = describe(calls_, product, operands);
   if (status == CUBLAS_STATUS_SUCCESS) {
     const float one = 1;
-    const float zero = 0;
+    const float held = product.accumulate ? 1 : 0;
     status = calls_.multiply(handle_, &operation_, &one, product.weights, &operands.weights,
-                             product.inputs, &operands.inputs, &zero, product.sums, &operands.sums,
+                             product.inputs, &operands.inputs, &held, product.sums, &operands.sums,
                              product.sums, &operands.sums, &choice.algorithm, workspace_.data(),
                              workspace_for(product, choice.step).value(), stream);
   }

@@ -243,6 +243,18 @@ GPU_FUNCTION void store_16(void* address, const Words4& value) {
 GPU_FUNCTION void store_8(void* address, const Words2& value) {
   *static_cast<uint2*>(address) = make_uint2(value.words[0], value.words[1]);
 }
+// The same to the GPU's own memory, in one instruction: of a store whose memory it does not know
+// the compiler may make one for each word, and then each writes a part of every sector.
+GPU_FUNCTION void write_16(void* address, const Words4& value) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(address), "r"(value.words[0]),
+               "r"(value.words[1]), "r"(value.words[2]), "r"(value.words[3])
+               : "memory");
+}
+GPU_FUNCTION void write_8(void* address, const Words2& value) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(address), "r"(value.words[0]),
+               "r"(value.words[1])
+               : "memory");
+}
 
 // Flags that other devices and the host see: what was written before a release is seen after the
 // acquire that reads it.
@@ -302,6 +314,12 @@ GPU_FUNCTION float multiply(float x, float y) {
 }
 GPU_FUNCTION float exponential_of(float x) {
   return expf(x);
+}
+// Off by at most two units of the last place; numbers below the normal ones become 0.
+GPU_FUNCTION float power_of_2(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
 }
 GPU_FUNCTION float root(float x) {
   return __fsqrt_rn(x);

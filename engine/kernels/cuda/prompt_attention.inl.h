@@ -40,6 +40,7 @@ struct RingTurns {
   const GpuKvLayer* kv;
   const uint32_t* pages;  // of the tile's first
   unsigned kv_head;
+  unsigned dimensions;
   unsigned count;
   std::byte* slots;
   unsigned slot_bytes;
@@ -60,10 +61,11 @@ GPU_FUNCTION void begin_turn(const RingTurns& turns, unsigned turn) {
     const KvBlocks blocks = kv_blocks<kFormat>(*turns.kv, turns.kv_head, turns.pages[turn / 2]);
     const bool keys = turn % 2 == 0;
     const std::byte* from = keys ? blocks.keys : blocks.values;
-    const unsigned row_bytes = keys ? kSlots * 16 : value_row_bytes(blocks.dimensions);
-    const unsigned rows = keys ? blocks.dimensions / kKeyPiece : kSlots / 2;
+    const unsigned row_bytes = keys ? kSlots * 16 : value_row_bytes(turns.dimensions);
+    const unsigned rows = keys ? turns.dimensions / kKeyPiece : kSlots / 2;
     std::byte* to = turns.slot(turn);
-    for (unsigned at = thread_index() * 16; at < rows * row_bytes; at += thread_count() * 16) {
+    for (unsigned at = thread_index() * 16; at < rows * row_bytes;
+         at += kTileWarps * kWarpThreads * 16) {
       begin_copy_16(to + at + at / row_bytes * StagedPage::kPadBytes, from + at);
     }
   }
@@ -79,16 +81,19 @@ GPU_FUNCTION void await_turn(const RingTurns& turns, unsigned turn) {
   begin_turn<kFormat>(turns, turn + kRingSlots - 1);
 }
 
-// `computes`: a warp without a head copies for the others.
-template <KvFormat kFormat, unsigned kBlocks>
+// `computes`: a warp without a head copies for the others. `kExact`: heads have all dimensions of
+// the blocks, known as the kernel is compiled.
+template <KvFormat kFormat, unsigned kBlocks, bool kExact>
 GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& tile, bool computes) {
   const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
   const unsigned keys_end = tile.position + tile.count;
   const unsigned first_page = first_key(a, tile.position) / kSlots;
   const unsigned pages = divide_up(keys_end, kSlots) - first_page;
+  const unsigned dimensions = kExact ? kBlocks * kBlockDimensions : a.kv.head_dimension;
   const RingTurns turns = {&a.kv,
                            table + first_page,
                            block_heads(a, block_column(), kTileWarps).kv_head,
+                           dimensions,
                            2 * pages,
                            shared_memory() + tile_query_bytes<kBlocks>(),
                            ring_slot_bytes<kBlocks>()};
@@ -100,9 +105,8 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
   float outputs[kBlocks * 4][4] = {};
   for (unsigned index = 0; index < pages; ++index) {
     const unsigned page = first_page + index;
-    const StagedPage staged = {turns.slot(2 * index), turns.slot(2 * index + 1),
-                               a.kv.head_dimension,
-                               value_row_bytes(a.kv.head_dimension) + StagedPage::kPadBytes};
+    const StagedPage staged = {turns.slot(2 * index), turns.slot(2 * index + 1), dimensions,
+                               value_row_bytes(dimensions) + StagedPage::kPadBytes};
     float scores[kKeyTiles][4];
     await_turn<kFormat>(turns, 2 * index);
     if (computes) {
@@ -110,31 +114,29 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
       scale_outputs<kBlocks>(weigh_tile(a, tile, page, scores, state), outputs);
     }
     await_turn<kFormat>(turns, 2 * index + 1);
-    const unsigned left = keys_end - page * kSlots;
     if (computes) {
-      add_tile_values<kFormat, kBlocks>(staged, tile, left < kSlots ? left : kSlots, scores,
-                                        outputs);
+      add_tile_values<kFormat, kBlocks>(staged, tile, keys_end - page * kSlots, scores, outputs);
     }
   }
   if (computes) write_tile<kBlocks>(a, tile, state, outputs);
 }
 
-template <KvFormat kFormat, unsigned kBlocks>
-GPU_KERNEL_OF(kTileWarps* kWarpThreads)
+template <KvFormat kFormat, unsigned kBlocks, bool kExact>
+GPU_KERNEL_AT_ONCE(kTileWarps* kWarpThreads, 3)
 void attend_tiles_by_ring(GpuAttention a) {
   follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kTileWarps);
   if (heads.count == 0) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
     const unsigned token = a.batch.tile_tokens[index];
-    attend_tile_by_ring<kFormat, kBlocks>(a,
-                                          {.token = token,
-                                           .count = a.batch.tile_counts[index],
-                                           .position = a.batch.positions[token],
-                                           .head = heads.first + warp_index(),
-                                           .group = lane_index() / 4,
-                                           .place = lane_index() % 4},
-                                          warp_index() < heads.count);
+    attend_tile_by_ring<kFormat, kBlocks, kExact>(a,
+                                                  {.token = token,
+                                                   .count = a.batch.tile_counts[index],
+                                                   .position = a.batch.positions[token],
+                                                   .head = heads.first + warp_index(),
+                                                   .group = lane_index() / 4,
+                                                   .place = lane_index() % 4},
+                                                  warp_index() < heads.count);
   }
 }
 
@@ -152,7 +154,10 @@ void launch_ring(void* stream, const GpuAttention& a) {
           .rows = a.grid_rows,
           .threads = kTileWarps * kWarpThreads,
           .shared_bytes = tile_query_bytes<kBlocks>() + kRingSlots * ring_slot_bytes<kBlocks>()},
-         attend_tiles_by_ring<kFormat, kBlocks>, a);
+         a.kv.head_dimension == kBlocks * kBlockDimensions
+             ? attend_tiles_by_ring<kFormat, kBlocks, true>
+             : attend_tiles_by_ring<kFormat, kBlocks, false>,
+         a);
 }
 
 template <KvFormat kFormat>

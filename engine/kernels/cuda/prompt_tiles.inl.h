@@ -13,6 +13,7 @@ constexpr unsigned kTileRows = kGpuTileTokens;
 constexpr unsigned kBlockDimensions = 32;  // that four lanes' pieces of 8 are
 constexpr unsigned kKeyTiles = kSlots / 8;
 constexpr unsigned kKeySteps = kSlots / 16;
+constexpr float kLogarithmOfE = 1.44269504F;  // to base 2
 
 template <KvFormat kFormat>
 GPU_FUNCTION uint32_t pack_pair(float lower, float upper) {
@@ -95,10 +96,13 @@ GPU_FUNCTION Words4 value_pairs(const KvBlocks& blocks, unsigned pair, unsigned 
   }
 }
 
-// Zeros in place of those in slots from `end` on, which may be no numbers.
-template <KvFormat kFormat, typename Page>
+// Zeros in place of those in slots from `end` on, which may be no numbers. `kWhole`: there are
+// none.
+template <KvFormat kFormat, bool kWhole, typename Page>
 GPU_FUNCTION Words4 value_words(const Page& page, unsigned pair, unsigned dimension, unsigned end) {
-  if (dimension >= page.dimensions || 2 * pair >= end) return {};
+  if (dimension >= page.dimensions) return {};
+  if (kWhole) return value_pairs<kFormat>(page, pair, dimension);
+  if (2 * pair >= end) return {};
   Words4 words = value_pairs<kFormat>(page, pair, dimension);
   const uint32_t seen = 2 * pair + 1 < end ? 0xFFFFFFFFU : 0xFFFFU;
   for (uint32_t& word : words.words) word &= seen;
@@ -130,18 +134,21 @@ GPU_FUNCTION Words4* load_tile_queries(const GpuAttention& a, const TilePlace& t
   auto* fragments = reinterpret_cast<Words4*>(shared_memory()) +
                     warp_index() * kBlocks * 2 * kWarpThreads + lane_index();
   const unsigned dimensions = a.kv.head_dimension;
+  GPU_UNROLL
   for (unsigned turn = 0; turn < kBlocks * 2; ++turn) {
-    Words4 words;
-    for (unsigned index = 0; index < 4; ++index) {
-      const unsigned row = tile.group + index % 2 * 8;
-      const unsigned dimension =
-          turn / 2 * kBlockDimensions + tile.place * 8 + turn % 2 * 4 + index / 2 * 2;
-      const bool present = row < tile.count && dimension < dimensions;
-      const float* from =
-          a.queries + (tile.token + row) * a.query_stride + tile.head * dimensions + dimension;
-      words.words[index] = present ? pack_pair<kFormat>(limited_query<kFormat>(from[0]),
-                                                        limited_query<kFormat>(from[1]))
-                                   : 0;
+    const unsigned dimension = turn / 2 * kBlockDimensions + tile.place * 8 + turn % 2 * 4;
+    Words4 words = {};
+    GPU_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      const unsigned row = tile.group + half * 8;
+      if (row >= tile.count || dimension >= dimensions) continue;
+      const Words4 four = load_16(a.queries + (tile.token + row) * a.query_stride +
+                                  tile.head * dimensions + dimension);
+      const auto query = [&](unsigned index) {
+        return limited_query<kFormat>(bits_to_float(four.words[index]));
+      };
+      words.words[half] = pack_pair<kFormat>(query(0), query(1));
+      words.words[half + 2] = pack_pair<kFormat>(query(2), query(3));
     }
     fragments[turn * kWarpThreads] = words;
   }
@@ -166,13 +173,23 @@ GPU_FUNCTION void score_tile(const Page& page, const TilePlace& tile, const Word
   }
 }
 
-// Scores to weights, and what was before them to the new maximum: returns the factors of the two
-// rows' outputs.
+// Whether every token of the tile sees every key of the page.
+GPU_FUNCTION bool sees_page(const GpuAttention& a, const TilePlace& tile, unsigned page) {
+  return (page + 1) * kSlots <= tile.position + 1 &&
+         first_key(a, tile.position + kTileRows - 1) <= page * kSlots;
+}
+
+// The factors of the two rows' outputs.
 struct TileFactors {
   float of_row[2];
 };
-GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile, unsigned page,
+
+// Products to weights, and what was before them to the new maximum. `kWhole`: as sees_page().
+template <bool kWhole>
+GPU_FUNCTION TileFactors weigh_keys(const GpuAttention& a, const TilePlace& tile, unsigned page,
                                     float (&scores)[kKeyTiles][4], TileRowsState& state) {
+  const float exponent = multiply(a.scale, kLogarithmOfE);
+  const unsigned origin = page * kSlots + 2 * tile.place;
   unsigned first[2];
   unsigned last[2];
   float maximum[2];
@@ -181,40 +198,47 @@ GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile
     first[row] = first_key(a, last[row]);
     maximum[row] = state.maximum[row];
   }
-  const unsigned origin = page * kSlots + 2 * tile.place;
   const auto seen = [&](unsigned keys, unsigned index) {
     const unsigned key = origin + keys * 8 + index % 2;
-    return key >= first[index / 2] && key <= last[index / 2];
+    return kWhole || (key >= first[index / 2] && key <= last[index / 2]);
   };
   for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
     for (unsigned index = 0; index < 4; ++index) {
-      float& score = scores[keys][index];
-      score = multiply(score, a.scale);
-      if (seen(keys, index)) maximum[index / 2] = greater(maximum[index / 2], score);
+      if (!seen(keys, index)) continue;
+      maximum[index / 2] = greater(maximum[index / 2], scores[keys][index]);
     }
   }
   TileFactors factors;
+  float origins[2];
   for (unsigned row = 0; row < 2; ++row) {
     maximum[row] = greater(maximum[row], from_lane_across(maximum[row], 1));
     maximum[row] = greater(maximum[row], from_lane_across(maximum[row], 2));
-    factors.of_row[row] = exponential_of(state.maximum[row] - maximum[row]);
+    factors.of_row[row] = power_of_2(multiply(state.maximum[row] - maximum[row], exponent));
+    origins[row] = multiply(maximum[row], exponent);
     state.maximum[row] = maximum[row];
     state.sum[row] = multiply(state.sum[row], factors.of_row[row]);
   }
   for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
     for (unsigned index = 0; index < 4; ++index) {
       float& score = scores[keys][index];
-      score = seen(keys, index) ? exponential_of(score - maximum[index / 2]) : 0.0F;
+      const float power = power_of_2(multiply_add(score, exponent, -origins[index / 2]));
+      score = seen(keys, index) ? power : 0.0F;
       state.sum[index / 2] = state.sum[index / 2] + score;
     }
   }
   return factors;
 }
 
+GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile, unsigned page,
+                                    float (&scores)[kKeyTiles][4], TileRowsState& state) {
+  if (sees_page(a, tile, page)) return weigh_keys<true>(a, tile, page, scores, state);
+  return weigh_keys<false>(a, tile, page, scores, state);
+}
+
 // A lane loads 4 neighbouring dimensions of two pairs of keys at once: column c of product j of a
 // block is dimension 4 * c + j.
-template <KvFormat kFormat, unsigned kBlocks, typename Page>
-GPU_FUNCTION void add_tile_values(const Page& page, const TilePlace& tile, unsigned end,
+template <KvFormat kFormat, unsigned kBlocks, bool kWhole, typename Page>
+GPU_FUNCTION void add_some_values(const Page& page, const TilePlace& tile, unsigned end,
                                   const float (&weights)[kKeyTiles][4],
                                   float (&outputs)[kBlocks * 4][4]) {
   GPU_UNROLL_BY(4) for (unsigned step = 0; step < kKeySteps; ++step) {
@@ -226,8 +250,8 @@ GPU_FUNCTION void add_tile_values(const Page& page, const TilePlace& tile, unsig
     GPU_UNROLL_BY(8) for (unsigned block = 0; block < kBlocks; ++block) {
       const unsigned dimension = block * kBlockDimensions + tile.group * kValuePiece;
       const unsigned pair = step * 8 + tile.place;
-      const Words4 first = value_words<kFormat>(page, pair, dimension, end);
-      const Words4 second = value_words<kFormat>(page, pair + 4, dimension, end);
+      const Words4 first = value_words<kFormat, kWhole>(page, pair, dimension, end);
+      const Words4 second = value_words<kFormat, kWhole>(page, pair + 4, dimension, end);
       for (unsigned j = 0; j < 4; ++j) {
         multiply_pairs<kFormat>(outputs[block * 4 + j], rows, {first.words[j], second.words[j]});
       }
@@ -235,12 +259,41 @@ GPU_FUNCTION void add_tile_values(const Page& page, const TilePlace& tile, unsig
   }
 }
 
+// Adds the values of the first `end` slots.
+template <KvFormat kFormat, unsigned kBlocks, typename Page>
+GPU_FUNCTION void add_tile_values(const Page& page, const TilePlace& tile, unsigned end,
+                                  const float (&weights)[kKeyTiles][4],
+                                  float (&outputs)[kBlocks * 4][4]) {
+  if (end >= kSlots) {
+    add_some_values<kFormat, kBlocks, true>(page, tile, end, weights, outputs);
+  } else {
+    add_some_values<kFormat, kBlocks, false>(page, tile, end, weights, outputs);
+  }
+}
+
+// If no row of the warp has a new maximum, all factors are 1 and nothing changes.
 template <unsigned kBlocks>
 GPU_FUNCTION void scale_outputs(const TileFactors& factors, float (&outputs)[kBlocks * 4][4]) {
+  if (lanes_where(factors.of_row[0] != 1 || factors.of_row[1] != 1) == 0) return;
   for (auto& sums : outputs) {
     for (unsigned index = 0; index < 4; ++index) {
       sums[index] = multiply(sums[index], factors.of_row[index / 2]);
     }
+  }
+}
+
+GPU_FUNCTION void write_four(const GpuAttention& a, size_t token, unsigned head, unsigned dimension,
+                             const Floats4& four) {
+  const float(&values)[4] = four.values;
+  const unsigned column = head * a.kv.head_dimension + dimension;
+  if (a.output.floats != nullptr) {
+    write_16(a.output.floats + token * a.output.float_stride + column,
+             {{float_to_bits(values[0]), float_to_bits(values[1]), float_to_bits(values[2]),
+               float_to_bits(values[3])}});
+  }
+  if (a.output.bf16 != nullptr) {
+    write_8(a.output.bf16 + token * a.output.bf16_stride + column,
+            {{bf16_pair(values[0], values[1]), bf16_pair(values[2], values[3])}});
   }
 }
 
@@ -251,14 +304,22 @@ GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileR
     state.sum[row] = state.sum[row] + from_lane_across(state.sum[row], 1);
     state.sum[row] = state.sum[row] + from_lane_across(state.sum[row], 2);
   }
-  GPU_UNROLL_BY(128) for (unsigned index = 0; index < kBlocks * 16; ++index) {
-    const unsigned product = index / 4;
-    const unsigned row = tile.group + index % 4 / 2 * 8;
-    const unsigned dimension =
-        product / 4 * kBlockDimensions + (2 * tile.place + index % 2) * kValuePiece + product % 4;
-    if (row >= tile.count || dimension >= a.kv.head_dimension) continue;
-    write_attention(a, tile.token + row, tile.head, dimension,
-                    outputs[product][index % 4] / state.sum[index % 4 / 2]);
+  GPU_UNROLL
+  for (unsigned index = 0; index < 4; ++index) {
+    const unsigned row = tile.group + index / 2 * 8;
+    const float share = 1 / state.sum[index / 2];
+    GPU_UNROLL
+    for (unsigned block = 0; block < kBlocks; ++block) {
+      const unsigned dimension =
+          block * kBlockDimensions + (2 * tile.place + index % 2) * kValuePiece;
+      if (row >= tile.count || dimension >= a.kv.head_dimension) continue;
+      Floats4 four;
+      GPU_UNROLL
+      for (unsigned i = 0; i < kValuePiece; ++i) {
+        four.values[i] = multiply(outputs[block * kValuePiece + i][index], share);
+      }
+      write_four(a, tile.token + row, tile.head, dimension, four);
+    }
   }
   if (tile.head + 1 != a.head_count) return;
   for (unsigned row = 0; row < tile.count; ++row) pad_attention(a, tile.token + row, lane_index());
@@ -278,8 +339,7 @@ GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
     score_tile<kFormat, kBlocks>(blocks, tile, fragments, scores);
     const TileFactors factors = weigh_tile(a, tile, page, scores, state);
     scale_outputs<kBlocks>(factors, outputs);
-    const unsigned left = keys_end - page * kSlots;
-    add_tile_values<kFormat, kBlocks>(blocks, tile, left < kSlots ? left : kSlots, scores, outputs);
+    add_tile_values<kFormat, kBlocks>(blocks, tile, keys_end - page * kSlots, scores, outputs);
   }
   write_tile<kBlocks>(a, tile, state, outputs);
 }

@@ -171,7 +171,8 @@ Result<double> GpuMeter::product() {
       .inputs = reinterpret_cast<const uint16_t*>(operands + operand_bytes),
       .input_stride = side,
       .tokens = side,
-      .sums = reinterpret_cast<float*>(operands + 2 * operand_bytes)};
+      .sums = reinterpret_cast<float*>(operands + 2 * operand_bytes),
+      .sum_stride = side};
   const auto measure = [&]() -> Result<double> {
     if (auto prepared = (*library)->prepare(stream_->handle(), product); !prepared) {
       return std::unexpected(prepared.error());

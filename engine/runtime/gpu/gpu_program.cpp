@@ -91,19 +91,33 @@ size_t GpuProgram::run(const Product& product, void* stream, const GpuPassShape&
     kernels_.product(stream, window);
     count += window.part_count;
   }
-  if (!by_panels) return count;
-  for (const GpuPanel& panel : product.panels) count += run_panel(product, panel, stream, shape);
-  return count;
+  return by_panels ? count + run_panels(product, stream, shape) : count;
 }
 
-size_t GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void* stream,
-                             const GpuPassShape& shape) const {
+size_t GpuProgram::run_panels(const Product& product, void* stream,
+                              const GpuPassShape& shape) const {
   const GpuProduct& whole = product.product;
+  const bool to_output = gpu_goes_to_output(whole);
+  size_t count = 0;
+  for (const GpuPanel& panel : product.panels) {
+    count += unpack(whole, panel, stream) + 1;
+    library_.multiply(stream, library_product(whole, panel, shape.generated, shape.prompted));
+    if (to_output) continue;
+    finish(whole, panel, panel_sums_, stream, shape);
+    ++count;
+  }
+  if (!to_output || whole.norm_count == 0) return count;
+  const GpuPanel all = {.row_count = {whole.parts[0].matrix.rows}};
+  finish(whole, all, nullptr, stream, shape);
+  return count + 1;
+}
+
+size_t GpuProgram::unpack(const GpuProduct& product, const GpuPanel& panel, void* stream) const {
   uint16_t* rows = panel_;
-  size_t count = 2;  // of the library and of what follows
-  for (size_t part = 0; part < whole.part_count; ++part) {
+  size_t count = 0;
+  for (size_t part = 0; part < product.part_count; ++part) {
     if (panel.row_count[part] == 0) continue;
-    const GpuMatrix& matrix = whole.parts[part].matrix;
+    const GpuMatrix& matrix = product.parts[part].matrix;
     kernels_.unpack_rows(stream, {.matrix = matrix,
                                   .row_begin = panel.row_begin[part],
                                   .row_count = panel.row_count[part],
@@ -111,27 +125,38 @@ size_t GpuProgram::run_panel(const Product& product, const GpuPanel& panel, void
     rows += panel.row_count[part] * gpu_panel_columns(matrix.columns);
     ++count;
   }
-  library_.multiply(stream, library_product(whole, panel, shape.generated, shape.prompted));
-  GpuPanelSums sums = {.product = whole,
-                       .panel = panel,
-                       .sums = panel_sums_,
-                       .grid_rows = grid_rows(shape.prompted)};
+  return count;
+}
+
+void GpuProgram::finish(const GpuProduct& product, const GpuPanel& panel, const float* panel_sums,
+                        void* stream, const GpuPassShape& shape) const {
+  GpuPanelSums sums = {
+      .product = product,
+      .panel = panel,
+      .sums = panel_sums,
+      .grid_rows = grid_rows(divide_up<uint32_t>(shape.prompted, kGpuFinishTokens))};
   sums.product.token_begin = shape.generated;
   sums.product.token_limit = shape.prompted;
   kernels_.finish_panel(stream, sums);
-  return count;
 }
 
 GpuMatrixProduct GpuProgram::library_product(const GpuProduct& product, const GpuPanel& panel,
                                              size_t token_begin, size_t tokens) const {
   const std::byte* inputs = product.input + token_begin * product.input_stride_bytes;
-  return {.weights = panel_,
-          .rows = panel.rows(),
-          .columns = gpu_panel_columns(product.parts[0].matrix.columns),
-          .inputs = reinterpret_cast<const uint16_t*>(inputs),
-          .input_stride = product.input_stride_bytes / sizeof(uint16_t),
-          .tokens = tokens,
-          .sums = panel_sums_};
+  GpuMatrixProduct by_library = {.weights = panel_,
+                                 .rows = panel.rows(),
+                                 .columns = gpu_panel_columns(product.parts[0].matrix.columns),
+                                 .inputs = reinterpret_cast<const uint16_t*>(inputs),
+                                 .input_stride = product.input_stride_bytes / sizeof(uint16_t),
+                                 .tokens = tokens,
+                                 .sums = panel_sums_,
+                                 .sum_stride = panel.rows()};
+  if (!gpu_goes_to_output(product)) return by_library;
+  const GpuPart& part = product.parts[0];
+  by_library.sums = part.output + token_begin * part.output_stride + panel.row_begin[0];
+  by_library.sum_stride = part.output_stride;
+  by_library.accumulate = part.accumulate;
+  return by_library;
 }
 
 size_t GpuProgram::run(const GpuRouting& routing, void* stream, const GpuPassShape& shape) const {

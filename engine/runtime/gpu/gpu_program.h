@@ -128,8 +128,11 @@ class GpuProgram {
   size_t run(const RankBarrier& barrier, void* stream, const GpuPassShape& shape) const;
   size_t run(const Join& join, void* stream, const GpuPassShape& shape) const;
   size_t run(const Search& search, void* stream, const GpuPassShape& shape) const;
-  size_t run_panel(const Product& product, const GpuPanel& panel, void* stream,
-                   const GpuPassShape& shape) const;
+  size_t run_panels(const Product& product, void* stream, const GpuPassShape& shape) const;
+  size_t unpack(const GpuProduct& product, const GpuPanel& panel, void* stream) const;
+  // `panel_sums`: none where the output has them.
+  void finish(const GpuProduct& product, const GpuPanel& panel, const float* panel_sums,
+              void* stream, const GpuPassShape& shape) const;
   GpuMatrixProduct library_product(const GpuProduct& product, const GpuPanel& panel,
                                    size_t token_begin, size_t tokens) const;
 

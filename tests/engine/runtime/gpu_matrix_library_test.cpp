@@ -104,7 +104,8 @@ TEST_F(GpuMatrixLibraryTest, products_of_unpacked_weights_are_within_their_bound
                                       .inputs = reinterpret_cast<const uint16_t*>(rows.data()),
                                       .input_stride = kColumns,
                                       .tokens = kTokens,
-                                      .sums = reinterpret_cast<float*>(sums.data())};
+                                      .sums = reinterpret_cast<float*>(sums.data()),
+                                      .sum_stride = panel_rows};
     const auto prepared = library_->prepare(stream_->handle(), product);
     ASSERT_TRUE(prepared.has_value()) << prepared.error().message;
     library_->multiply(stream_->handle(), product);
@@ -150,7 +151,8 @@ TEST_F(GpuMatrixLibraryTest, a_token_has_the_same_bits_in_every_place) {
                               .inputs = reinterpret_cast<const uint16_t*>(input.data()),
                               .input_stride = stride,
                               .tokens = tokens,
-                              .sums = reinterpret_cast<float*>(sums.data())};
+                              .sums = reinterpret_cast<float*>(sums.data()),
+                              .sum_stride = rows};
   const auto prepared = library_->prepare(stream_->handle(), product);
   ASSERT_TRUE(prepared.has_value()) << prepared.error().message;
   library_->multiply(stream_->handle(), product);
@@ -166,6 +168,50 @@ TEST_F(GpuMatrixLibraryTest, a_token_has_the_same_bits_in_every_place) {
       ASSERT_EQ(0,
                 std::memcmp(some.data(), whole.data() + first * rows, some.size() * sizeof(float)))
           << "seed " << kSeed + 1 << ", " << count << " tokens from " << first << " on";
+    }
+  }
+}
+
+// Rows of sums may lie apart, and what they held be added: rounded once, as the finish would.
+TEST_F(GpuMatrixLibraryTest, sums_are_added_to_what_was_there) {
+  RandomEngine random(kSeed + 2);
+  constexpr size_t kRows = 96;
+  constexpr size_t kColumns = 256;
+  constexpr size_t kTokens = 37;
+  constexpr size_t kStride = kRows + 4;
+  const std::vector<uint16_t> weights = as_bf16(random_values(kRows * kColumns, random));
+  const std::vector<uint16_t> inputs = as_bf16(random_values(kTokens * kColumns, random));
+  const std::vector<float> held = random_values(kTokens * kStride, random);
+  const GpuMemory panel = on_gpu(weights.data(), weights.size() * sizeof(uint16_t));
+  const GpuMemory input = on_gpu(inputs.data(), inputs.size() * sizeof(uint16_t));
+  std::vector<float> plain;
+  for (const bool accumulate : {false, true}) {
+    GpuMemory sums = on_gpu(held.data(), held.size() * sizeof(float));
+    const GpuMatrixProduct product = {.weights = reinterpret_cast<const uint16_t*>(panel.data()),
+                                      .rows = kRows,
+                                      .columns = kColumns,
+                                      .inputs = reinterpret_cast<const uint16_t*>(input.data()),
+                                      .input_stride = kColumns,
+                                      .tokens = kTokens,
+                                      .sums = reinterpret_cast<float*>(sums.data()),
+                                      .sum_stride = kStride,
+                                      .accumulate = accumulate};
+    const auto prepared = library_->prepare(stream_->handle(), product);
+    ASSERT_TRUE(prepared.has_value()) << prepared.error().message;
+    // The preparation has multiplied as well.
+    ASSERT_TRUE(stream_->wait(kDeadline).has_value());
+    sums = on_gpu(held.data(), held.size() * sizeof(float));
+    GpuMatrixProduct again = product;
+    again.sums = reinterpret_cast<float*>(sums.data());
+    library_->multiply(stream_->handle(), again);
+    const std::vector<float> got = to_host(again.sums, held.size());
+    if (!accumulate) plain = got;
+    for (size_t index = 0; index < got.size(); ++index) {
+      const bool between = index % kStride >= kRows;
+      const float wanted = between ? held[index] : plain[index] + held[index];
+      if (between || accumulate) {
+        ASSERT_EQ(got[index], wanted) << "seed " << kSeed + 2;
+      }
     }
   }
 }

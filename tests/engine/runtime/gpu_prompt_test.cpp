@@ -53,6 +53,37 @@ TEST(GpuPrompts, a_long_pass_waits_for_the_gpu_every_few_hundred_launches) {
   EXPECT_GE(after.ahead_max, GpuProgram::kLaunchesAtOnce);
 }
 
+// The arguments of every launch of finish_panel.
+std::vector<GpuPanelSums> finished;
+
+void note_finish(void* stream, const GpuPanelSums& sums) {
+  finished.push_back(sums);
+  gpu_finish_panel(stream, sums);
+}
+
+// A block takes kGpuFinishTokens tokens: one that has none would be launched in vain.
+TEST(GpuPrompts, every_block_of_what_follows_a_product_has_tokens) {
+  const RandomModel model(Format::kQ4_0, Format::kQ8_0, /*seed=*/45);
+  GpuKernels kernels = *test_gpus().kernels;
+  kernels.finish_panel = note_finish;
+  GpuPlatform platform = test_gpus();
+  platform.kernels = &kernels;
+  LoadedModel loaded(model.path(), {.kv_format = KvFormat::kF16, .gpus = &platform});
+  for (const size_t tokens : {size_t{1}, size_t{70}}) {
+    finished.clear();
+    loaded.compute_alone(some_tokens(tokens, 2), tokens);
+    EXPECT_FALSE(finished.empty());
+    size_t in_place = 0;
+    for (const GpuPanelSums& sums : finished) {
+      EXPECT_EQ(sums.product.token_limit, tokens);
+      EXPECT_EQ(sums.grid_rows, (tokens + kGpuFinishTokens - 1) / kGpuFinishTokens);
+      if (sums.sums == nullptr) ++in_place;
+    }
+    EXPECT_GT(in_place, 0U);
+    EXPECT_LT(in_place, finished.size());
+  }
+}
+
 // A panel is taken after all else, so nothing that a pass still reads lies there.
 TEST(GpuPrompts, have_memory_of_their_own_that_is_taken_at_the_load) {
   const RandomModel model(Format::kQ4_0, Format::kF16, /*seed=*/41);

@@ -209,6 +209,12 @@ GPU_FUNCTION void store_8(void* address, const Words2& value) {
   HostGrid::check_access(address, 8);
   std::memcpy(address, &value, sizeof(value));
 }
+GPU_FUNCTION void write_16(void* address, const Words4& value) {
+  store_16(address, value);
+}
+GPU_FUNCTION void write_8(void* address, const Words2& value) {
+  store_8(address, value);
+}
 
 GPU_FUNCTION void store_release(uint32_t* flag, uint32_t value) {
   HostGrid::check_access(flag, sizeof(*flag));
@@ -251,6 +257,9 @@ GPU_FUNCTION float multiply(float x, float y) {
 }
 GPU_FUNCTION float exponential_of(float x) {
   return std::exp(x);
+}
+GPU_FUNCTION float power_of_2(float x) {
+  return std::exp2(x);
 }
 GPU_FUNCTION float root(float x) {
   return std::sqrt(x);

@@ -53,7 +53,7 @@ TEST(GpuPanels, have_every_row_once_and_no_more_than_fit) {
       EXPECT_GT(panels.back().rows() + 2 * kGpuPanelStep * panels.size(), rows);
     }
   }
-  EXPECT_EQ(gpu_panel_rows_max(4096, {}), 8192U);
+  EXPECT_EQ(gpu_panel_rows_max(4096, {}), 16384U);
   EXPECT_EQ(gpu_panel_rows_max(14336, {}), 4672U);
   EXPECT_TRUE(gpu_panels(std::vector<size_t>{0}, 64, false, {}).empty());
 }
@@ -145,6 +145,24 @@ std::vector<float> sums_of(const GpuProduct& product, const GpuPanel& panel, con
   return sums;
 }
 
+// Adds the sums to the output as a library does, then forms the norms of all rows.
+void compute_in_place(GpuProduct product, const Inputs& inputs) {
+  const GpuPart& part = product.parts[0];
+  const size_t rows = part.matrix.rows;
+  const GpuPanel whole = {
+      .row_count = {(rows + kGpuPanelStep - 1) / kGpuPanelStep * kGpuPanelStep}};
+  const std::vector<float> sums = sums_of(product, whole, inputs);
+  for (size_t token = kFirst; token < kTokens; ++token) {
+    for (size_t row = 0; row < rows; ++row) {
+      part.output[token * part.output_stride + row] += sums[(token - kFirst) * whole.rows() + row];
+    }
+  }
+  product.token_count = inputs.token_count();
+  product.token_begin = kFirst;
+  product.token_limit = 1000;
+  gpu_finish_panel(nullptr, {product, whole, /*sums=*/nullptr, /*grid_rows=*/3});
+}
+
 // By windows of gpu_product(), or by panels.
 void compute(GpuProduct product, const Inputs& inputs, const GpuPanelLimits* limits) {
   product.input = inputs.row(0);
@@ -209,8 +227,7 @@ TEST(GpuPanelFinish, norms_weigh_the_residual_and_add_up_its_squares) {
   rows[20] = 1;
   rows[2] = 2;  // before kFirst
   std::vector<Written> written;
-  for (const GpuPanelLimits* limits :
-       {static_cast<const GpuPanelLimits*>(nullptr), &kSmall, &kLarge}) {
+  for (size_t way = 0; way < 4; ++way) {
     Written& own = written.emplace_back(before);
     GpuProduct product;
     product.part_count = 1;
@@ -221,10 +238,15 @@ TEST(GpuPanelFinish, norms_weigh_the_residual_and_add_up_its_squares) {
       product.norms[norm] = {weight.data(), own.rows(norm), own.sums[norm].data(), 8,
                              norm == 0 ? nullptr : rows.data()};
     }
-    compute(product, inputs, limits);
+    if (way == 3) {
+      compute_in_place(product, inputs);
+    } else {
+      compute(product, inputs, way == 0 ? nullptr : way == 1 ? &kSmall : &kLarge);
+    }
   }
   EXPECT_EQ(written[0], written[1]) << "seed " << kSeed + 2;
   EXPECT_EQ(written[0], written[2]) << "seed " << kSeed + 2;
+  EXPECT_EQ(written[0], written[3]) << "seed " << kSeed + 2;
   EXPECT_NE(written[0].f32[1][kStride], -3.0F);
   EXPECT_EQ(written[0].f32[1][2 * kStride], -3.0F);
 }

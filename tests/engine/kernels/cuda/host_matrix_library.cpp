@@ -3,6 +3,7 @@
 #include <atomic>
 #include <limits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -25,7 +26,8 @@ void multiply_now(const GpuMatrixProduct& product) {
       for (size_t column = 0; column < product.columns; ++column) {
         sum += bf16_to_float(weights[column]) * bf16_to_float(input[column]);
       }
-      product.sums[token * product.rows + row] = sum;
+      float& to = product.sums[token * product.sum_stride + row];
+      to = product.accumulate ? sum + to : sum;
     }
   }
 }
@@ -44,7 +46,7 @@ class HostMatrixLibrary final : public GpuMatrixLibrary {
   HostMatrixLibrary& operator=(const HostMatrixLibrary&) = delete;
 
   Result<void> prepare(void* stream, const GpuMatrixProduct& product) override {
-    if (!tokens_.try_emplace({product.rows, product.columns}, product.tokens).second) return {};
+    if (!tokens_.try_emplace(shape_of(product), product.tokens).second) return {};
     GpuMatrixProduct first = product;
     first.tokens = 1;  // there is no kernel to be brought anywhere
     multiply(stream, first);
@@ -52,13 +54,13 @@ class HostMatrixLibrary final : public GpuMatrixLibrary {
   }
 
   void multiply(void* stream, const GpuMatrixProduct& product) override {
-    const auto prepared = tokens_.find({product.rows, product.columns});
+    const auto prepared = tokens_.find(shape_of(product));
     CHECK(prepared != tokens_.end() && product.tokens <= prepared->second,
           "{} rows of {} columns were not prepared for {} tokens", product.rows, product.columns,
           product.tokens);
     CHECK(product.rows % 32 == 0 && product.columns % 32 == 0 && product.input_stride % 8 == 0 &&
               is_aligned(product.weights, 256) && is_aligned(product.inputs, 16) &&
-              is_aligned(product.sums, 256),
+              is_aligned(product.sums, 16) && product.sum_stride % 4 == 0,
           "a product of {} rows of {} columns does not lie as a library wants it", product.rows,
           product.columns);
     if (!state_) return;
@@ -75,8 +77,14 @@ class HostMatrixLibrary final : public GpuMatrixLibrary {
   void abandon() override { is_abandoned_ = true; }
 
  private:
+  using Shape = std::tuple<size_t, size_t, size_t>;
+
+  static Shape shape_of(const GpuMatrixProduct& product) {
+    return {product.rows, product.columns, product.sum_stride};
+  }
+
   int gpu_;
-  std::map<std::pair<size_t, size_t>, size_t> tokens_;  // the most, by rows and columns
+  std::map<Shape, size_t> tokens_;  // the most
   Result<void> state_;
   bool is_abandoned_ = false;
 };
