@@ -311,6 +311,7 @@ Result<void> Engine::Parts::load() {
   // Only where generated tokens have arithmetic of their own can it be seen how a page was
   // computed.
   limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
+  limits.short_prompt = layout.rules().short_prompt();
   limits.whole_sequences = model.graph.sees_ahead();
   limits.state_slots = ranks->root_plan().states.slot_count;
   if (limits.state_slots > 0) {

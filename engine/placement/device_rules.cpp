@@ -29,6 +29,12 @@ constexpr double kGpuPartForModel = 0.8;
 // Not measured.
 constexpr size_t kGpuBatchTokens = 2048;
 
+// Panels of all weights are unpacked for a prompt however short it is, where a window of generated
+// tokens reads them once. So short a prompt fills no page: none is shared in which some tokens were
+// computed as prompted ones and some were not.
+constexpr size_t kGpuShortPrompt = 32;
+static_assert(kGpuShortPrompt < kPageTokens);
+
 Result<std::vector<RankPlace>> find_node_places(const Settings& settings, const Topology& topology,
                                                 const DeviceChoice& devices, size_t rank_count,
                                                 const std::vector<double>& shares,
@@ -223,6 +229,8 @@ class GpuRules final : public RulesWithGpus {
                        .memory_can_be_kept = false,
                        .sums_parts = true,
                        .has_alternative = true}) {}
+
+  size_t short_prompt() const override { return kGpuShortPrompt; }
 
   Result<void> check(const Graph& graph, const Settings& settings, const Machine& machine,
                      const DeviceChoice& devices) const override {

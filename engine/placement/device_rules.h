@@ -86,6 +86,8 @@ class DeviceRules {
 
   // Whether tokens that were generated leave the same keys and values as tokens that were prompted.
   virtual bool generated_pages_are_shared(const PlanOptions& options) const = 0;
+  // SchedulerLimits::short_prompt.
+  virtual size_t short_prompt() const { return 0; }
   // Answers depend on these, beside the model's file and the split.
   virtual std::vector<std::string> fingerprint_parts(const std::string& instruction_set,
                                                      const std::vector<RankPlace>& places,

@@ -276,9 +276,8 @@ void Scheduler::plan_prompts(Budget left) {
     sequence.planned = count;
     left.tokens -= count;
     left.rows -= end - logits_begin(sequence, end);
-    if (begin < sequence.prompt) {
-      left.work -= std::min(left.work, prompt_work(begin, count));
-    } else {
+    if (begin < sequence.prompt) left.work -= std::min(left.work, prompt_work(begin, count));
+    if (goes_as_generated(sequence)) {
       left.units -= std::min(left.units, attention_units(begin, count));
     }
     pages_.add_awaited_keys(sequence, end, in_flight_);
@@ -339,7 +338,8 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, const Budget& left,
   if (sequence.computed < sequence.prompt) {
     const size_t least = is_first ? std::min(count, kPromptChunkLeast) : 0;
     count = std::max(least, prompt_tokens_within(left.work, sequence.computed, count));
-  } else {
+  }
+  if (goes_as_generated(sequence)) {
     const size_t least = is_first ? std::min<size_t>(count, 1) : 0;
     size_t units = left.units;
     size_t fitting = 0;
@@ -424,7 +424,7 @@ void Scheduler::collect_chunks() {
     for (Sequence* sequence : running_) {
       const size_t begin = sequence->computed;
       const size_t end = begin + sequence->planned;
-      if (begin == end || (begin >= sequence->prompt) != generated) continue;
+      if (begin == end || goes_as_generated(*sequence) != generated) continue;
       schedule_.chunks.push_back({.sequence = sequence->id,
                                   .begin = begin,
                                   .count = end - begin,
@@ -444,7 +444,8 @@ void Scheduler::computed() {
   for (const Chunk& chunk : schedule_.chunks) {
     Sequence& sequence = at(chunk.sequence);
     const size_t end = chunk.begin + chunk.count;
-    const bool keeps_state = chunk.generated || pages_.next_checkpoint(sequence) == end;
+    const bool answers = chunk.begin >= sequence.prompt;
+    const bool keeps_state = answers || pages_.next_checkpoint(sequence) == end;
     if (sequence.wants_all()) {
       sequence.rows_done = std::max(sequence.rows_done, std::min(end, sequence.prompt));
     }
@@ -455,7 +456,7 @@ void Scheduler::computed() {
     const bool gives_rows = chunk.logits_begin < end || sequence.wanted == Wanted::kAllHidden;
     if (gives_rows) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
-    if (keeps_state) pages_.keep_state(sequence, end, chunk.generated);
+    if (keeps_state) pages_.keep_state(sequence, end, answers);
   }
 }
 

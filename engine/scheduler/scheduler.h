@@ -61,6 +61,9 @@ struct SchedulerLimits {
   size_t unit_keys = 64;
   size_t token_units_max = std::numeric_limits<size_t>::max();
   bool share_generated = true;  // as in SequencePages::Rules
+  // Prompts of so few tokens are computed as generated tokens are, less than a page: it is the
+  // prompt's own length that decides, whatever of it is cached and whoever is beside it. 0: none.
+  size_t short_prompt = 0;
   // Tokens see those behind them: a sequence is computed as a whole, in one pass, and what is
   // computed of it is no other's. None generates, or has more tokens than a pass.
   bool whole_sequences = false;
@@ -91,7 +94,7 @@ struct Chunk {
                             // sequence that wants hidden rows, none
   bool first = false;       // the sequence's first chunk: it has left the queue
   bool sample = false;      // its last token is the last known: the next one is sampled, if any
-  bool generated = false;   // its tokens were generated, otherwise prompted
+  bool generated = false;   // its tokens are computed as generated ones, otherwise as prompted
 };
 
 struct Schedule {
@@ -191,6 +194,10 @@ class Scheduler {
   double due(const Sequence& sequence) const;
   void plan_prompts(Budget left);
   size_t fitting_tokens(const Sequence& sequence, const Budget& left, bool is_first) const;
+  // Whether the next token to be computed is computed as generated ones are.
+  bool goes_as_generated(const Sequence& sequence) const {
+    return sequence.computed >= sequence.prompt || sequence.prompt <= limits_.short_prompt;
+  }
   // The units of generated tokens [begin, begin + count) of a sequence.
   size_t attention_units(size_t begin, size_t count) const;
   bool fills_next_page(Sequence& other, Sequence& head) const;

@@ -37,6 +37,26 @@ TEST(Scheduler, a_prompt_is_cut_into_chunks_and_sampled_at_its_end) {
   EXPECT_TRUE(third.generated);
 }
 
+TEST(Scheduler, a_short_prompt_is_computed_as_generated_tokens_are_and_a_longer_one_never) {
+  SchedulerLimits limits = small_limits();
+  limits.share_generated = false;
+  limits.short_prompt = limits.page_tokens - 1;
+  limits.attention_units = 2;  // of two tokens
+  Passes passes(limits);
+  const SequenceId longer = passes.add(limits.short_prompt + 1, 8);
+  const SequenceId shorter = passes.add(limits.short_prompt, 8);
+  const Schedule first = passes.next();
+  ASSERT_EQ(first.chunks.size(), 2U);
+  EXPECT_EQ(first.chunks[0].sequence, shorter);  // of generated tokens first
+  EXPECT_TRUE(first.chunks[0].generated);
+  EXPECT_EQ(first.chunks[0].count, 2U);
+  EXPECT_EQ(first.chunks[1].sequence, longer);
+  EXPECT_FALSE(first.chunks[1].generated);
+  passes.scheduler.computed();
+  passes.scheduler.append_token(longer, 7);
+  EXPECT_TRUE(passes.pass().at(shorter).generated);
+}
+
 TEST(Scheduler, a_running_stream_moves_in_every_pass_while_a_prompt_is_computed) {
   Passes passes(small_limits());
   const SequenceId stream = passes.add(2, 16);

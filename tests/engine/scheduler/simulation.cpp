@@ -36,6 +36,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.batch_tokens = limits_.sequence_count + pick(24);
   limits_.logit_rows = limits_.sequence_count + pick(6);
   limits_.share_generated = chance(2);
+  if (!limits_.share_generated && chance(2)) limits_.short_prompt = limits_.page_tokens - 1;
   limits_.patience_seconds = static_cast<double>(1 + pick(60));
   limits_.cache_secret = {random_(), random_()};
   limits_.unit_keys = 1 + pick(8);
@@ -192,7 +193,8 @@ void Simulation::check_promises(const Schedule& schedule) {
     prompts_begun = prompts_begun || !chunk.generated;
     tokens += chunk.count;
     prompt_tokens += chunk.generated ? 0 : chunk.count;
-    has_streams = has_streams || (chunk.generated && chunk.sample && chunk.count == 1);
+    const bool is_answer = chunk.begin >= live_.at(chunk.sequence).asked.prompt.size();
+    has_streams = has_streams || (is_answer && chunk.sample && chunk.count == 1);
     rows += chunk.begin + chunk.count - chunk.logits_begin;
     if (chunk.generated) {
       is_again = is_again || chunk.count > 1;
@@ -295,7 +297,9 @@ void Simulation::copy_states(const Schedule& schedule) {
 }
 
 uint64_t Simulation::content(const Life& life, uint64_t before, size_t position) const {
-  const bool generated = !limits_.share_generated && position >= life.asked.prompt.size();
+  const size_t prompt = life.asked.prompt.size();
+  const bool generated =
+      !limits_.share_generated && (position >= prompt || prompt <= limits_.short_prompt);
   return mixed(before + static_cast<uint64_t>(life.tokens[position]) * 2 + (generated ? 1 : 0));
 }
 
@@ -325,19 +329,21 @@ void Simulation::check_chunk(const Chunk& chunk) {
   ASSERT_GE(tables.front().pages.size() * limits_.page_tokens, end);
   EXPECT_EQ(chunk.first, !life.started);
   EXPECT_EQ(chunk.sample, end == life.tokens.size());
-  EXPECT_EQ(chunk.generated, chunk.begin >= life.asked.prompt.size());
-  EXPECT_TRUE(chunk.generated || end <= life.asked.prompt.size()) << "a chunk of both kinds";
+  const size_t prompt = life.asked.prompt.size();
+  const bool is_answer = chunk.begin >= prompt;
+  EXPECT_EQ(chunk.generated, is_answer || prompt <= limits_.short_prompt);
+  EXPECT_TRUE(is_answer || end <= prompt) << "a chunk of both kinds";
   const Wanted wanted = life.asked.wanted;
   size_t logits = chunk.sample ? end - 1 : end;
-  if (wanted == Wanted::kAllLogits && !chunk.generated) {
+  if (wanted == Wanted::kAllLogits && !is_answer) {
     logits = std::min(logits, std::max(chunk.begin, life.rows_done));
   }
   if (wanted == Wanted::kLastHidden || wanted == Wanted::kAllHidden) {
-    EXPECT_FALSE(chunk.generated);
+    EXPECT_FALSE(is_answer);
     logits = end;
   }
   EXPECT_EQ(chunk.logits_begin, logits);
-  if ((wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden) && !chunk.generated) {
+  if ((wanted == Wanted::kAllLogits || wanted == Wanted::kAllHidden) && !is_answer) {
     EXPECT_LE(chunk.begin, life.rows_done) << "a prompt token's row is left out";
   }
 }
@@ -366,7 +372,7 @@ void Simulation::compute(const Chunk& chunk) {
   }
   compute_state(chunk, before, value);
   life.started = true;
-  if (!chunk.generated) life.rows_done = std::max(life.rows_done, end);
+  if (chunk.begin < life.asked.prompt.size()) life.rows_done = std::max(life.rows_done, end);
   note_contents(chunk);
 }
 
