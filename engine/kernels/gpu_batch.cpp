@@ -41,9 +41,9 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
   batch.page_tables = numbers.take(limits.sequences);
-  batch.pages = numbers.take(limits.groups * limits.pages);
   batch.units = reinterpret_cast<GpuAttentionUnit*>(
       numbers.take(limits.attention_units * sizeof(GpuAttentionUnit) / sizeof(uint32_t)));
+  batch.pages = numbers.take(limits.groups * limits.pages);
   return batch;
 }
 
@@ -144,8 +144,8 @@ void GpuBatchWriter::end() {
 
 size_t GpuBatchWriter::used_bytes() const {
   const auto* begin = reinterpret_cast<const std::byte*>(batch_.counts);
-  const auto* end =
-      reinterpret_cast<const std::byte*>(batch_.units + batch_.counts->attention_units);
+  const size_t pages = (limits_.groups - 1) * limits_.pages + page_count_;
+  const auto* end = reinterpret_cast<const std::byte*>(batch_.pages + pages);
   return static_cast<size_t>(end - begin);
 }
 

@@ -79,10 +79,11 @@ struct GpuBatch {
   uint32_t* tile_counts = nullptr;
   // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
   uint32_t* page_tables = nullptr;
-  uint32_t* pages = nullptr;  // of the first group; the next one's follow, each at the same places
-  // [unit]: gpu_token_units() of each generated token before `split`, in order. The block's last,
-  // since most of the capacity is for it, and passes use the least of it.
+  // [unit]: gpu_token_units() of each generated token before `split`, in order.
   GpuAttentionUnit* units = nullptr;
+  // Of the first group; the next one's follow, each at the same places. The block's last, since
+  // most of the capacity is for them, and passes use the least of it.
+  uint32_t* pages = nullptr;
 };
 
 size_t gpu_batch_bytes(const GpuBatchLimits& limits);

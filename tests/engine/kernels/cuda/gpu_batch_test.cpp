@@ -83,14 +83,14 @@ TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_space) {
   }
 }
 
-// All that kernels may read lies before used_bytes(), whatever the capacity for units.
+// All that kernels may read lies before used_bytes(), whatever the capacity for pages.
 TEST(GpuBatch, copying_what_is_used_copies_all_that_was_written) {
   const GpuBatchLimits limits = {
-      .tokens = 5, .sequences = 2, .pages = 9, .logits = 3, .attention_units = 1000};
+      .tokens = 5, .sequences = 2, .pages = 1000, .logits = 3, .attention_units = 9};
   const size_t bytes = gpu_batch_bytes(limits);
   GpuBytes block(bytes);
   GpuBatchWriter writer(block.data(), limits);
-  EXPECT_EQ(writer.used_bytes() + 1000 * sizeof(GpuAttentionUnit), bytes);
+  EXPECT_EQ(writer.used_bytes() + 1000 * sizeof(uint32_t), bytes);
   writer.add_sequence(std::vector<uint32_t>{7, 8, 9});
   const uint32_t second = writer.add_sequence(std::vector<uint32_t>{10, 11});
   writer.add_generated(7, 150, 0);  // which has three units
@@ -98,7 +98,7 @@ TEST(GpuBatch, copying_what_is_used_copies_all_that_was_written) {
   writer.want_logits();
   writer.end();
   const size_t used = writer.used_bytes();
-  EXPECT_EQ(used + 997 * sizeof(GpuAttentionUnit), bytes);
+  EXPECT_EQ(used + 995 * sizeof(uint32_t), bytes);
   GpuBytes copied(bytes);
   std::memcpy(copied.data(), block.data(), used);
   EXPECT_EQ(0, std::memcmp(copied.data(), block.data(), bytes)) << "written beyond it";
