@@ -82,13 +82,24 @@ RankNeeds GpuRank::needs() const {
           .deadline = executor_->settings().pass_deadline};
 }
 
+// Waking the worker and being woken by it would cost a pass of one token a few percent of its time,
+// so the first rank's GPU is driven by the thread that waits for it. The others' are driven
+// meanwhile, and end when it does.
+bool GpuRank::is_driven_by_caller() const {
+  return plan().rank == 0 && !host_.exchange;
+}
+
 void GpuRank::begin(const PassInput& input) {
   input_ = &input;
-  workers().begin(job_);
+  if (!is_driven_by_caller()) workers().begin(job_);
 }
 
 Result<void> GpuRank::finish() {
-  workers().finish();
+  if (is_driven_by_caller()) {
+    run_alone();
+  } else {
+    workers().finish();
+  }
   return result_;
 }
 

@@ -1,5 +1,6 @@
-// A rank whose GPU computes (gpu_executor.h), driven by one worker. Among other GPUs a pass is the
-// GPU's from end to end; among ranks on processors it exchanges with them by the host's memory.
+// A rank whose GPU computes (gpu_executor.h), driven by one worker, or, the first of ranks that are
+// all GPUs, by the thread that runs passes. Among other GPUs a pass is the GPU's from end to end;
+// among ranks on processors it exchanges with them by the host's memory.
 #pragma once
 
 #include <functional>
@@ -41,6 +42,7 @@ class GpuRank final : public Rank {
   Result<void> prepare() override;
   GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
           std::unique_ptr<GpuExecutor> executor);
+  bool is_driven_by_caller() const;
   void run_alone();
   void run_among_processors();
 
