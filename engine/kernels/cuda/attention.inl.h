@@ -8,30 +8,38 @@
 namespace lockstep {
 namespace {
 
-// Treats the block's queries, a warp each, and its last warp the token's own key if the unit has
-// it. That one's KV head may have several blocks: each has its own copy, one writes the cache.
+// Treats the block's queries, a warp each, and another warp the token's own key if the unit has it.
+// That one's KV head may have several blocks: each has its own copy, one writes the cache.
 template <KvFormat kFormat, unsigned kQueries>
 GPU_FUNCTION void treat_heads(const GpuHeads& heads, unsigned token, const BlockHeads& own,
                               const UnitKeys& keys, bool appends, const AttendMemory& memory) {
   const unsigned dimensions = heads.kv.head_dimension;
   const unsigned query = warp_index();
-  if (query < kQueries) {
-    float* head = memory.queries + query * dimensions;
-    const float* from =
-        heads.queries + token * heads.query_stride + (own.first + query) * dimensions;
-    if (query < own.count) {
-      treat_head(heads, token, from, heads.query_norm, head);
-    } else {
-      for (unsigned i = lane_index(); i < dimensions; i += kWarpThreads) head[i] = 0;
-    }
-  }
-  if (warp_index() != kAttendWarps - 1 || keys.own == kNoKey) return;
+  const bool is_key_warp = warp_index() == kKeyWarp && keys.own != kNoKey;
   const size_t offset = token * heads.kv_stride + own.kv_head * dimensions;
-  treat_head(heads, token, heads.keys + offset, heads.key_norm, memory.own_key);
-  if (!appends) return;
-  const KvBlocks page = kv_blocks<kFormat>(heads.kv, own.kv_head, keys.pages[keys.own / kSlots]);
-  append<KeyPart, kFormat>(page, keys.own % kSlots, memory.own_key);
-  append<ValuePart, kFormat>(page, keys.own % kSlots, heads.values + offset);
+  float* const own_query = memory.queries + query * dimensions;
+  if (query >= own.count && query < kQueries) {
+    for (unsigned i = lane_index(); i < dimensions; i += kWarpThreads) own_query[i] = 0;
+  }
+  // One place in the code for both: it is long, and fetched anew in every launch.
+  GPU_KEEP_LOOP
+  for (unsigned turn = query < own.count ? 0U : 1U; turn < (is_key_warp ? 2U : 1U); ++turn) {
+    const bool is_query = turn == 0;
+    const float* const from =
+        is_query ? heads.queries + token * heads.query_stride + (own.first + query) * dimensions
+                 : heads.keys + offset;
+    treat_head(heads, token, from, is_query ? heads.query_norm : heads.key_norm,
+               is_query ? own_query : memory.own_key);
+  }
+  if (keys.own == kNoKey) return;
+  if (!appends || (warp_index() != kKeyWarp && warp_index() != kValueWarp)) return;
+  const unsigned number = load_of_batch(keys.pages + keys.own / kSlots);
+  const KvBlocks page = kv_blocks<kFormat>(heads.kv, own.kv_head, number);
+  if (warp_index() == kKeyWarp) {
+    append<KeyPart, kFormat>(page, keys.own % kSlots, memory.own_key);
+  } else {
+    append<ValuePart, kFormat>(page, keys.own % kSlots, heads.values + offset);
+  }
 }
 
 // Whether all others of a token's `count` blocks that share `arrived` have left what they computed.
@@ -106,19 +114,25 @@ GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const Block
   }
 }
 
+GPU_FUNCTION GpuAttentionUnit unit_of_batch(const GpuBatch& batch, unsigned row) {
+  const Words4 words = load_16_of_batch(batch.units + row);
+  return {words.words[0], words.words[1], words.words[2], words.words[3]};
+}
+
 // A block takes a unit of a token for a KV head's query heads. `unprepared`: the heads are, which
-// it treats itself.
+// it treats itself. Then all other keys and values were written by earlier passes, and are asked
+// for before the launches before are done.
 template <KvFormat kFormat, unsigned kQueries>
 GPU_KERNEL_AT_ONCE(kAttendThreads, attend_blocks_at_once(kQueries))
 void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
-  follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
-  if (heads.count == 0) return;
   const unsigned dimensions = a.kv.head_dimension;
   const AttendMemory memory = attend_memory<kFormat>(kQueries, dimensions);
-  const unsigned end = a.batch.counts->attention_units;
+  const unsigned end = heads.count == 0 ? 0 : load_of_batch(&a.batch.counts->attention_units);
+  bool waits = prepares && block_row() < end;  // for the launches before, still
+  if (!waits) follow_launches();
   for (unsigned row = block_row(); row < end; row += block_rows()) {
-    const GpuAttentionUnit unit = a.batch.units[row];
+    const GpuAttentionUnit unit = unit_of_batch(a.batch, row);
     const TokenUnits units = token_units(a, unit.position);
     if (unit.index >= units.count) continue;
     UnitKeys keys = unit_keys(a, units, unit.index, unit.position, a.batch.pages + unit.pages);
@@ -127,6 +141,8 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
     const float* own_value = prepares ? unprepared.values + value : nullptr;
     const unsigned chains =
         attend_unit<kFormat, kQueries>(a, heads.kv_head, keys, memory, own_value, [&] {
+          if (waits) follow_launches();
+          waits = false;
           if (!prepares) return load_queries<kQueries>(a, unit.token, heads, memory.queries);
           const bool appends = block_column() % divide_up(a.group, kQueries) == 0;
           treat_heads<kFormat, kQueries>(unprepared, unit.token, heads, keys, appends, memory);
@@ -162,6 +178,7 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
     }
     meet_block();  // shared memory has been read
   }
+  if (waits) follow_launches();
 }
 
 template <KvFormat kFormat, unsigned kQueries>

@@ -105,20 +105,26 @@ GPU_FUNCTION void begin_values(const KeyStep& step, const KvBlocks& stage) {
   }
 }
 
-// By one warp, in place of those copies: the token's own key, treated, or its value, and its
-// neighbour before it.
+// One warp brings in place of those copies the neighbour of the token's own key before it, or of
+// its value, if the step has one. Earlier passes have written it.
 template <typename Part, KvFormat kFormat>
-GPU_FUNCTION void put_own(const KeyStep& step, const KvBlocks& stage, const float* head) {
+GPU_FUNCTION void copy_neighbour(const KeyStep& step, const KvBlocks& stage) {
   using Bits = KvBits<kFormat>;
-  append<Part, kFormat>(stage, step.own, head);
-  if (step.own % 2 == 0) return;
+  if (step.own == kNoKey || step.own % 2 == 0) return;
   const unsigned slot = step.own - 1;
-  GPU_KEEP_LOOP for (unsigned i = lane_index(); i < stage.dimensions; i += kWarpThreads) {
-    *reinterpret_cast<Bits*>(Part::template place<kFormat>(stage, slot, i)) =
-        *reinterpret_cast<const Bits*>(
+  copy_dimensions(
+      stage.dimensions,
+      [&](unsigned i) {
+        return *reinterpret_cast<const Bits*>(
             Part::template place<kFormat>(step.page, step.slot + slot, i));
-    if (kFormat != KvFormat::kQ8_0 || lane_index() != 0) continue;
-    *Part::scale(stage, slot, i) = *Part::scale(step.page, step.slot + slot, i);
+      },
+      [&](unsigned i, Bits bits) {
+        *reinterpret_cast<Bits*>(Part::template place<kFormat>(stage, slot, i)) = bits;
+      });
+  if constexpr (kFormat == KvFormat::kQ8_0) {
+    const unsigned dimension = lane_index() * kScaleDimensions;
+    if (dimension >= stage.dimensions) return;
+    *Part::scale(stage, slot, dimension) = *Part::scale(step.page, step.slot + slot, dimension);
   }
 }
 

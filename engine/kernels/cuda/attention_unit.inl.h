@@ -11,6 +11,9 @@ namespace lockstep {
 namespace {
 
 constexpr unsigned kMostQueries = 8;  // of a block
+// The warps that bring the token's own key and its own value.
+constexpr unsigned kKeyWarp = kAttendWarps - 1;
+constexpr unsigned kValueWarp = kAttendWarps - 2;
 static_assert(kMostQueries <= kAttendWarps, "a warp has the softmax of a query");
 
 // Lanes that share a key; each takes every fourth 8 of its dimensions.
@@ -245,6 +248,26 @@ GPU_FUNCTION void add_values(const SeenKeys& seen, const Chain& chain, const Att
   }
 }
 
+// Asks for a unit's first keys and values, and brings its queries, and what is the token's own,
+// while they are on their way.
+template <KvFormat kFormat, typename BringQueries>
+GPU_FUNCTION void begin_first_step(const KeyStep& step, const AttendMemory& memory,
+                                   const float* own_value, const BringQueries& bring_queries) {
+  const KvBlocks& stage = memory.stage;
+  begin_keys<kFormat>(step, stage);
+  close_copies();
+  begin_values<kFormat>(step, stage);
+  close_copies();
+  if (warp_index() == kValueWarp) {
+    copy_neighbour<KeyPart, kFormat>(step, stage);
+    copy_neighbour<ValuePart, kFormat>(step, stage);
+  }
+  bring_queries();
+  if (step.own == kNoKey) return;
+  if (warp_index() == kKeyWarp) append<KeyPart, kFormat>(stage, step.own, memory.own_key);
+  if (warp_index() == kValueWarp) append<ValuePart, kFormat>(stage, step.own, own_value);
+}
+
 // A unit for a KV head's query heads: leaves their maxima and sums, and the chains' sums, for all
 // threads to see, and returns how many chains there are. `bring_queries`: leaves them in shared
 // memory, and the own key if the unit has it; called by all threads while the first step's keys and
@@ -255,21 +278,12 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
                                   const BringQueries& bring_queries) {
   const KvBlocks& stage = memory.stage;
   const unsigned size = stage.slots;
-  const bool is_own_warp = warp_index() == kAttendWarps - 1;
+  const bool is_key_warp = warp_index() == kKeyWarp;
+  const bool is_value_warp = warp_index() == kValueWarp;
   unsigned at = keys.begin / size * size;
-  unsigned page = keys.pages[at / kSlots];
-  {
-    const KeyStep step = key_step<kFormat>(a, kv_head, keys, at, size, page);
-    begin_keys<kFormat>(step, stage);
-    close_copies();
-    begin_values<kFormat>(step, stage);
-    close_copies();
-    bring_queries();
-    if (is_own_warp && step.own != kNoKey) {
-      put_own<KeyPart, kFormat>(step, stage, memory.own_key);
-      put_own<ValuePart, kFormat>(step, stage, own_value);
-    }
-  }
+  unsigned page = load_of_batch(keys.pages + at / kSlots);
+  begin_first_step<kFormat>(key_step<kFormat>(a, kv_head, keys, at, size, page), memory, own_value,
+                            bring_queries);
   wait_for_copies<1>();
   meet_block();
   const Chain chain = own_chain(stage);
@@ -280,13 +294,16 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     // step is found anew wherever it is needed: registers are few.
     const unsigned next = at + size;
     const bool goes_on = next < keys.end;
-    if (goes_on) page = keys.pages[next / kSlots];
+    if (goes_on) page = load_of_batch(keys.pages + next / kSlots);
     score_keys<kFormat, kQueries>(seen_keys(keys, at, size), a.scale, memory);
     meet_block();  // the keys have been read
     if (goes_on) {
       const KeyStep step = key_step<kFormat>(a, kv_head, keys, next, size, page);
       begin_keys<kFormat>(step, stage);
-      if (is_own_warp && step.own != kNoKey) put_own<KeyPart, kFormat>(step, stage, memory.own_key);
+      if (is_value_warp) copy_neighbour<KeyPart, kFormat>(step, stage);
+      if (is_key_warp && step.own != kNoKey) {
+        append<KeyPart, kFormat>(stage, step.own, memory.own_key);
+      }
     }
     close_copies();
     weigh_keys<kQueries>(seen_keys(keys, at, size), memory, softmax);
@@ -299,7 +316,10 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     at = next;
     const KeyStep step = key_step<kFormat>(a, kv_head, keys, at, size, page);
     begin_values<kFormat>(step, stage);
-    if (is_own_warp && step.own != kNoKey) put_own<ValuePart, kFormat>(step, stage, own_value);
+    if (is_value_warp && step.own != kNoKey) {
+      copy_neighbour<ValuePart, kFormat>(step, stage);
+      append<ValuePart, kFormat>(stage, step.own, own_value);
+    }
     close_copies();
   }
   if (chain.index < chain.count) {

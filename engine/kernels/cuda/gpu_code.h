@@ -206,6 +206,22 @@ GPU_FUNCTION uint32_t load_4(const void* address) {
   return *static_cast<const uint32_t*>(address);
 }
 
+// 4 or 16 bytes of the pass's batch, also before the launches before are done: no launch writes it
+// (launch_overlap.h). Past the first cache, which keeps what earlier passes' batches had there.
+GPU_FUNCTION uint32_t load_of_batch(const uint32_t* address) {
+  uint32_t value;
+  asm volatile("ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(address));
+  return value;
+}
+GPU_FUNCTION Words4 load_16_of_batch(const void* address) {
+  Words4 value;
+  asm volatile("ld.global.cg.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]),
+                 "=r"(value.words[3])
+               : "l"(address));
+  return value;
+}
+
 // Keeps what was computed in a register: else the compiler may compute it anew wherever it is used.
 // An address: of what is no shared memory.
 GPU_FUNCTION void keep(const std::byte*& address) {

@@ -27,7 +27,10 @@
 //     windows that are registered with it, which nothing here is, have the attribute and do not
 //     wait, from 2.28 to 2.30.4.)
 //   - Before it a thread may ask for weights, which no launch writes: they were packed on other
-//     streams, and the host has waited for those.
+//     streams, and the host has waited for those. Likewise for the pass's batch: the host's copy of
+//     it comes before the pass's first launch, which so begins when it is done, and all others
+//     begin behind that one; and for keys and values that earlier passes have written, where the
+//     pass's own launches write none of them (gpu_attention.h).
 //   - The next launch is let in after the wait, so at most two are under way.
 //
 // Why no block waits for a place that another takes: the next launch's blocks begin when all blocks

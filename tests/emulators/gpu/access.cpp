@@ -202,7 +202,7 @@ std::optional<AccessName> read_access_name(std::string_view name) {
   word = next();
   const auto begins = [&](std::string_view start) { return word.substr(0, start.size()) == start; };
   // How it is cached, and that nobody writes there, changes nothing here.
-  while (word == "nc" || begins("L1::") || begins("L2::")) word = next();
+  while (word == "nc" || word == "cg" || begins("L1::") || begins("L2::")) word = next();
   if (word == "v2" || word == "v4") {
     result.count = word == "v2" ? 2 : 4;
     word = next();

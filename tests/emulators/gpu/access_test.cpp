@@ -97,6 +97,7 @@ TEST(PtxAccesses, misaligned_addresses_are_refused) {
            {"ld.global.nc.L1::no_allocate.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0+A]", 16},
            {"st.shared.v4.f32 [%r0+A], {%f1, %f2, %f3, %f4}", 16},
            {"st.shared.u32 [%r0+A], %r1", 4},
+           {"ld.global.cg.u32 %r1, [%rd0+A]", 4},
            {"ld.acquire.sys.global.u32 %r1, [%rd0+A]", 4},
            {"st.release.sys.global.u32 [%rd0+A], %r1", 4},
            {"atom.acq_rel.gpu.global.add.u32 %r1, [%rd0+A], 1", 4},

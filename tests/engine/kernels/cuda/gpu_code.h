@@ -183,6 +183,14 @@ GPU_FUNCTION uint32_t load_4(const void* address) {
   std::memcpy(&value, address, sizeof(value));
   return value;
 }
+GPU_FUNCTION uint32_t load_of_batch(const uint32_t* address) {
+  return *address;
+}
+GPU_FUNCTION Words4 load_16_of_batch(const void* address) {
+  Words4 value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
+}
 
 template <typename T>
 GPU_FUNCTION void keep(T&) {}
