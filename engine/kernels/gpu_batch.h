@@ -81,8 +81,8 @@ struct GpuBatch {
   uint32_t* page_tables = nullptr;
   // [unit]: gpu_token_units() of each generated token before `split`, in order.
   GpuAttentionUnit* units = nullptr;
-  // Of the first group; the next one's follow, each at the same places. The block's last, since
-  // most of the capacity is for them, and passes use the least of it.
+  // The first group's; the next one's follow, each at the same places. The block's last, since most
+  // of the capacity is for them, and passes use the least of it.
   uint32_t* pages = nullptr;
 };
 

@@ -62,7 +62,7 @@ struct SchedulerLimits {
   size_t token_units_max = std::numeric_limits<size_t>::max();
   bool share_generated = true;  // as in SequencePages::Rules
   // Prompts of so few tokens are computed as generated tokens are, less than a page: it is the
-  // prompt's own length that decides, whatever of it is cached and whoever is beside it. 0: none.
+  // prompt's own length that decides, whatever of it is cached or is beside it. 0: none.
   size_t short_prompt = 0;
   // Tokens see those behind them: a sequence is computed as a whole, in one pass, and what is
   // computed of it is no other's. None generates, or has more tokens than a pass.
