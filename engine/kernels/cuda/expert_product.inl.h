@@ -12,6 +12,8 @@ namespace {
 // that it reads for tile products.
 template <unsigned kGroups>
 struct GatheredInput {
+  static constexpr bool kIsStaged = false;
+
   const std::byte* rows;
   size_t stride_bytes;
   unsigned columns;
@@ -78,7 +80,7 @@ void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t pa
   const size_t begin = experts.row_begin[expert];
   const size_t end = experts.row_begin[expert + 1];
   if (begin == end) return;
-  const BlockPlace place = block_place(product, part_begin, part_end);
+  const BlockPlace place = block_place(product, part_begin, part_end, block_column());
   const GpuMatrix matrix = matrix_of(experts, place.part, expert);
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
   const bool gate = product.finish == GpuFinish::kGate;

@@ -158,7 +158,8 @@ GPU_KERNEL_OF(kSumThreads) void sum_experts(GpuExpertSum sum) {
       *output = y;
     }
     for (size_t norm = 0; norm < sum.norm_count; ++norm) {
-      finish_norm(sum.norms[norm], place, y, present, token);
+      const float weight = present ? sum.norms[norm].weight[column] : 0.0F;
+      finish_norm(sum.norms[norm], place, y, present, weight, token);
     }
   }
 }

@@ -69,7 +69,7 @@ GPU_FUNCTION unsigned block_rows() {
 
 // Until all launches before this one on the stream are done; what they have written is seen then.
 // Every thread of every kernel calls it before it ends, and before it touches what any other launch
-// may touch: weights alone may be asked for before, as no launch writes them (launch_overlap.h).
+// may touch: what no launch of the pass writes may be asked for before (launch_overlap.h).
 GPU_FUNCTION void wait_for_launches() {
   grid_dependency_wait();
 }
@@ -366,6 +366,31 @@ struct Grid {
   unsigned threads = kWarpThreads;  // of a block; a multiple of a warp's
   size_t shared_bytes = 0;          // of a block
 };
+
+// A number of the thread's GPU, asked for once; `otherwise` where CUDA does not say.
+template <cudaDeviceAttr kAttribute>
+unsigned number_of_gpu(unsigned otherwise) {
+  constexpr int kGpus = 64;
+  static std::atomic<unsigned> numbers[kGpus] = {};
+  int gpu = 0;
+  if (cudaGetDevice(&gpu) != cudaSuccess || gpu < 0 || gpu >= kGpus) return otherwise;
+  // Threads that ask at the same time get the same answer.
+  unsigned number = numbers[gpu].load(std::memory_order_relaxed);
+  if (number == 0) {
+    int asked = 0;
+    if (cudaDeviceGetAttribute(&asked, kAttribute, gpu) != cudaSuccess) cudaGetLastError();
+    number = asked > 0 ? static_cast<unsigned>(asked) : otherwise;
+    numbers[gpu].store(number, std::memory_order_relaxed);
+  }
+  return number;
+}
+inline unsigned multiprocessor_count() {
+  return number_of_gpu<cudaDevAttrMultiProcessorCount>(1);
+}
+// The most shared memory of a block.
+inline size_t shared_bytes_most() {
+  return number_of_gpu<cudaDevAttrMaxSharedMemoryPerBlockOptin>(kSharedWithoutAsking);
+}
 
 static_assert(is_launchs_own(cudaErrorInvalidValue) &&
               is_launchs_own(cudaErrorInvalidConfiguration) &&

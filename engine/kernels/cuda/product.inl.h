@@ -5,6 +5,7 @@
 #pragma once
 
 #include "engine/kernels/cuda/product_block.inl.h"
+#include "engine/kernels/cuda/product_few.inl.h"
 
 namespace lockstep {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 // The activations of consecutive tokens.
 template <unsigned kGroups>
 struct ProductInput {
+  static constexpr bool kIsStaged = false;
   // Rows of more groups are computed where they are read: registers would not do.
   static constexpr bool kHoldsRows = kGroups <= 2;
 
@@ -63,7 +65,7 @@ GPU_FUNCTION ProductInput<kGroups> product_input(const GpuProduct& product, size
 template <Format kFormat, unsigned kGroups>
 GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
 void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
-  const BlockPlace place = block_place(product, part_begin, part_end);
+  const BlockPlace place = block_place(product, part_begin, part_end, block_column());
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
   const bool gate = product.finish == GpuFinish::kGate;
@@ -92,6 +94,9 @@ void launch_groups(void* stream, const GpuProduct& product, size_t begin, size_t
 
 template <Format kFormat>
 void launch_product(void* stream, const GpuProduct& product, size_t begin, size_t end) {
+  if constexpr (kFormat != Format::kF32) {
+    if (product.token_limit <= 8 && launch_few<kFormat>(stream, product, begin, end)) return;
+  }
   if (product.token_limit <= 8) return launch_groups<kFormat, 1>(stream, product, begin, end);
   if (product.token_limit <= 16) return launch_groups<kFormat, 2>(stream, product, begin, end);
   if (product.token_limit <= 32) return launch_groups<kFormat, 4>(stream, product, begin, end);

@@ -73,9 +73,9 @@ GPU_FUNCTION BlockWeights place_panels(const GpuMatrix& first, const GpuMatrix& 
   return weights;
 }
 
-// Which rows the block computes, of parts [part, part_end), or of both parts of a gate.
-GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size_t part_end) {
-  size_t block = block_column();
+// Which rows block `block` computes, of parts [part, part_end), or of both parts of a gate.
+GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size_t part_end,
+                                    size_t block) {
   if (product.finish == GpuFinish::kGate) return {0, block * kGpuPanelRows, block};
   for (; part + 1 < part_end; ++part) {
     const size_t blocks = divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
@@ -105,7 +105,7 @@ GPU_FUNCTION void begin_weights(BlockWeights& weights, unsigned units) {
 
 // The warp's units, from the first that it takes to the last, after begin_weights().
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_units(const Input& input, BlockWeights& weights, unsigned units,
+GPU_FUNCTION void add_units(Input& input, BlockWeights& weights, unsigned units,
                             ProductSums<kGroups>& sums) {
   constexpr unsigned kStages = stage_count<kFormat>();
   constexpr unsigned kStageBytes = Stage<kFormat>::kBytes;
@@ -124,6 +124,24 @@ GPU_FUNCTION void add_units(const Input& input, BlockWeights& weights, unsigned 
     stage += kStageBytes;
     if (stage == end) stage -= kStages * kStageBytes;
   }
+}
+
+// Leaves the warps' sums in shared memory, for all threads to see: [warp][token][kSumsStride].
+template <unsigned kGroups>
+GPU_FUNCTION const float* gather_sums(const ProductSums<kGroups>& sums) {
+  constexpr unsigned kTokens = kGroups * kGroupTokens;
+  meet_block();  // all stages have been read
+  auto* shared = reinterpret_cast<float*>(shared_memory());
+  GPU_UNROLL
+  for (unsigned index = 0; index < kBlockPanels * kGroups * 4; ++index) {
+    const unsigned group = index / 4 % kGroups;
+    const unsigned token = group * kGroupTokens + lane_index() % 4 * 2 + index % 2;
+    const unsigned row = index / 4 / kGroups * kGpuPanelRows + lane_index() / 4 + index % 4 / 2 * 8;
+    shared[(warp_index() * kTokens + token) * kSumsStride + row] =
+        sums.sums[index / 4 / kGroups][group][index % 4];
+  }
+  meet_block();
+  return shared;
 }
 
 // With few tokens it is the memory's latency that must be hidden, with more their sums need the
@@ -150,19 +168,8 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
   begin_sums<kFormat>(sums);
   add_units<kFormat, kGroups>(input, weights, units, sums);
 
-  meet_block();  // all stages have been read
-  auto* shared = reinterpret_cast<float*>(shared_memory());
-  GPU_UNROLL
-  for (unsigned index = 0; index < kBlockPanels * kGroups * 4; ++index) {
-    const unsigned group = index / 4 % kGroups;
-    const unsigned token = group * kGroupTokens + lane_index() % 4 * 2 + index % 2;
-    const unsigned row = index / 4 / kGroups * kGpuPanelRows + lane_index() / 4 + index % 4 / 2 * 8;
-    shared[(warp_index() * kTokens + token) * kSumsStride + row] =
-        sums.sums[index / 4 / kGroups][group][index % 4];
-  }
-  meet_block();
-  finish_tokens<kProductWarps, kSumsStride>(product, place, shared, input.tokens, kTokens, factors,
-                                            first);
+  finish_tokens<kProductWarps, kSumsStride>(product, place, gather_sums(sums), input.tokens,
+                                            kTokens, factors, first);
 }
 
 // Blocks of the parts [begin, end), which are of one format.

@@ -34,14 +34,19 @@ struct BlockPlace {
   size_t block;  // of the part
 };
 
+// `sum`: of the chunks that the lane takes. Called by all lanes.
+GPU_FUNCTION float factor_of_sums(const GpuNormFactor& norm, float sum) {
+  sum = add_lanes(sum, kWarpThreads / 2);
+  return 1 / root(sum / static_cast<float>(norm.columns) + norm.epsilon);
+}
+
 GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, size_t token) {
   if (norm.chunk_sums == nullptr) return 1;
   const float* chunks = norm.chunk_sums + token * norm.stride;
   const size_t count = divide_up<size_t>(norm.columns, kBlockRows);
   float sum = 0;
   for (size_t chunk = lane_index(); chunk < count; chunk += kWarpThreads) sum += chunks[chunk];
-  sum = add_lanes(sum, kWarpThreads / 2);
-  return 1 / root(sum / static_cast<float>(norm.columns) + norm.epsilon);
+  return factor_of_sums(norm, sum);
 }
 
 // The part's result for a row: y of gpu_product.h.
@@ -56,9 +61,9 @@ GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, f
   return y;
 }
 
-// `y` is 0 where the lane's row is beyond the last.
+// `y` is 0 where the lane's row is beyond the last. `weight`: the norm's of that row.
 GPU_FUNCTION void finish_norm(const GpuNormOutput& norm, const BlockPlace& place, float y,
-                              bool is_row, size_t token) {
+                              bool is_row, float weight, size_t token) {
   const unsigned lane = lane_index();
   const float across = from_lane_across(y, 16);
   const float first = lane < 16 ? y : across;
@@ -68,7 +73,7 @@ GPU_FUNCTION void finish_norm(const GpuNormOutput& norm, const BlockPlace& place
   if (row == kGpuNoRow) return;
   if (lane == 0) norm.chunk_sums[row * norm.chunk_stride + place.block] = squares;
   if (is_row) {
-    store_row(norm.rows, row, place.row + lane, multiply(y, norm.weight[place.row + lane]));
+    store_row(norm.rows, row, place.row + lane, multiply(y, weight));
   } else {
     store_padding(norm.rows, row, place.row + lane);
   }
@@ -102,8 +107,19 @@ GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& plac
   const float y = is_row ? finish_part(product, part, sum, factor, token, row) : 0.0F;
   if (gate) finish_gate(product, place, y, token);
   for (size_t norm = 0; norm < product.norm_count; ++norm) {
-    finish_norm(product.norms[norm], place, y, is_row, token);
+    const float weight = is_row ? product.norms[norm].weight[row] : 0.0F;
+    finish_norm(product.norms[norm], place, y, is_row, weight, token);
   }
+}
+
+// The sum of the lane's row over the warps' `sums`, which are [warp][token][kSumsStride].
+template <unsigned kWarps, unsigned kSumsStride>
+GPU_FUNCTION float add_warps(const float* sums, unsigned token, unsigned token_capacity) {
+  float y = sums[token * kSumsStride + lane_index()];
+  for (unsigned warp = 1; warp < kWarps; ++warp) {
+    y += sums[(warp * token_capacity + token) * kSumsStride + lane_index()];
+  }
+  return y;
 }
 
 // `sums` is [warp][token][kSumsStride]; the first token's results go to row `first`.
@@ -115,10 +131,7 @@ GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& pla
   for (unsigned turn = 0; turn < kFactors; ++turn) {
     const unsigned token = warp_index() + turn * kWarps;
     if (token >= tokens) return;
-    float y = sums[token * kSumsStride + lane_index()];
-    for (unsigned warp = 1; warp < kWarps; ++warp) {
-      y += sums[(warp * token_capacity + token) * kSumsStride + lane_index()];
-    }
+    const float y = add_warps<kWarps, kSumsStride>(sums, token, token_capacity);
     finish_token(product, place, y, factors[turn], first + token);
   }
 }

@@ -21,21 +21,23 @@ GPU_FUNCTION unsigned lane_row_byte() {
   return lane_index() % 4 * (gpu_layout(kFormat).scale_columns / 4) * sizeof(uint16_t);
 }
 
-// Reads the lane's part of a group's tokens from column `column` on: 8 columns of bf16 of 32, or 4
-// of 16.
+// Reads the lane's part of a group's tokens from column `column` on: 8 columns of bf16 of 32, half
+// `half` of a tile, or 4 of 16, its step `step`. `tile`: of the unit.
 template <typename Input>
-GPU_FUNCTION Words4 read_wide(const Input& input, unsigned group, size_t column) {
+GPU_FUNCTION Words4 read_wide(Input& input, unsigned group, size_t column, unsigned /*tile*/,
+                              unsigned /*half*/) {
   return load_16(input.lane_row(group) + column * sizeof(uint16_t));
 }
 template <typename Input>
-GPU_FUNCTION Words2 read_narrow(const Input& input, unsigned group, size_t column) {
+GPU_FUNCTION Words2 read_narrow(Input& input, unsigned group, size_t column, unsigned /*tile*/,
+                                unsigned /*step*/) {
   return load_8(input.lane_row(group) + column * sizeof(uint16_t));
 }
 
 // Weights that are no quants: 32 columns of a tile.
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_plain(const Input& input, const std::byte* stage, size_t column,
-                            unsigned half, ProductSums<kGroups>& sums) {
+GPU_FUNCTION void add_plain(Input& input, const std::byte* stage, size_t column, unsigned half,
+                            ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][Stage<kFormat>::kParts][4];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
@@ -46,7 +48,7 @@ GPU_FUNCTION void add_plain(const Input& input, const std::byte* stage, size_t c
   }
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
-    const Words4 x = read_wide(input, group, column);
+    const Words4 x = read_wide(input, group, column, /*tile=*/0, half);
     const uint32_t b[2][2] = {{x.words[0], x.words[1]}, {x.words[2], x.words[3]}};
     GPU_UNROLL
     for (unsigned part = 0; part < Stage<kFormat>::kParts; ++part) {
@@ -101,7 +103,7 @@ GPU_FUNCTION void read_tile_scales(const std::byte* stage, unsigned tile, TileSc
 
 // Quants whose 32 columns share a scale: those of half `half` of tile `tile`.
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t column, unsigned tile,
+GPU_FUNCTION void add_wide(Input& input, const std::byte* stage, size_t column, unsigned tile,
                            unsigned half, const TileScales& scales, ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][1][4];
   GPU_UNROLL
@@ -113,27 +115,53 @@ GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t co
   }
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
-    const Words4 x = read_wide(input, group, column);
+    const Words4 x = read_wide(input, group, column, tile, half);
     const uint32_t b[2][2] = {{x.words[0], x.words[1]}, {x.words[2], x.words[3]}};
     float inputs[4] = {};  // the sum of the x, or what the products begin at
     if constexpr (kIsBiased<kFormat>) {
       add_inputs(sums, b[0], inputs);
       add_inputs(sums, b[1], inputs);
     }
-    GPU_UNROLL
-    for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-      float products[4] = {};
-      if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) {
-        multiply_tile_from(inputs, a[panel][0][0], b[0], products);
-      } else {
-        multiply_tile(products, a[panel][0][0], b[0]);
+    if constexpr (Input::kIsStaged) {
+      // Both panels' tile products in turns: each waits for the one before it of its own.
+      float both[kBlockPanels][4] = {};
+      GPU_UNROLL
+      for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+        if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) {
+          multiply_tile_from(inputs, a[panel][0][0], b[0], both[panel]);
+        } else {
+          multiply_tile(both[panel], a[panel][0][0], b[0]);
+        }
       }
-      multiply_tile(products, a[panel][1][0], b[1]);
-      const Scale& upper = scales[panel][0].halves[half];
-      const Scale& lower = scales[panel][1].halves[half];
-      add_scaled(sums.sums[panel][group], products, upper.scale, lower.scale);
-      if constexpr (has_minimums(kFormat)) {
-        add_scaled(sums.sums[panel][group], inputs, upper.minimum, lower.minimum);
+      GPU_UNROLL
+      for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+        multiply_tile(both[panel], a[panel][1][0], b[1]);
+      }
+      GPU_UNROLL
+      for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+        const Scale& upper = scales[panel][0].halves[half];
+        const Scale& lower = scales[panel][1].halves[half];
+        add_scaled(sums.sums[panel][group], both[panel], upper.scale, lower.scale);
+        if constexpr (has_minimums(kFormat)) {
+          add_scaled(sums.sums[panel][group], inputs, upper.minimum, lower.minimum);
+        }
+      }
+    } else {
+      GPU_UNROLL
+      for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+        float products[4] = {};
+        if constexpr (kIsBiased<kFormat> && !has_minimums(kFormat)) {
+          multiply_tile_from(inputs, a[panel][0][0], b[0], products);
+        } else {
+          multiply_tile(products, a[panel][0][0], b[0]);
+        }
+        multiply_tile(products, a[panel][1][0], b[1]);
+        const Scale& upper = scales[panel][0].halves[half];
+        const Scale& lower = scales[panel][1].halves[half];
+        add_scaled(sums.sums[panel][group], products, upper.scale, lower.scale);
+        if constexpr (has_minimums(kFormat)) {
+          add_scaled(sums.sums[panel][group], inputs, upper.minimum, lower.minimum);
+        }
       }
     }
   }
@@ -142,8 +170,8 @@ GPU_FUNCTION void add_wide(const Input& input, const std::byte* stage, size_t co
 // Quants whose 16 columns share a scale: those of step `step` of tile `tile`. `scales`: of the rows
 // lane / 4 and 8 more of both panels.
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t column,
-                             unsigned tile, unsigned step, const Floats4 (&scales)[kBlockPanels][2],
+GPU_FUNCTION void add_narrow(Input& input, const std::byte* stage, size_t column, unsigned tile,
+                             unsigned step, const Floats4 (&scales)[kBlockPanels][2],
                              ProductSums<kGroups>& sums) {
   static_assert(kIsBiased<kFormat> && !has_minimums(kFormat));
   uint32_t a[kBlockPanels][1][4];
@@ -153,7 +181,7 @@ GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t 
   }
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
-    const Words2 x = read_narrow(input, group, column);
+    const Words2 x = read_narrow(input, group, column, tile, step);
     float inputs[4] = {};
     add_inputs(sums, x.words, inputs);
     GPU_UNROLL
@@ -168,7 +196,7 @@ GPU_FUNCTION void add_narrow(const Input& input, const std::byte* stage, size_t 
 
 // F32 weights have no tile product: a lane computes its own elements of the sums.
 template <unsigned kGroups, typename Input>
-GPU_FUNCTION void add_f32(const Input& input, const std::byte* stage, size_t column,
+GPU_FUNCTION void add_f32(Input& input, const std::byte* stage, size_t column,
                           ProductSums<kGroups>& sums) {
   for (unsigned four = 0; four < kGpuTileColumns; four += 4) {
     if (column + four >= input.columns) return;
@@ -203,7 +231,7 @@ GPU_FUNCTION void hold_loads() {
 }
 
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_narrow_tile(const Input& input, const std::byte* stage, size_t column,
+GPU_FUNCTION void add_narrow_tile(Input& input, const std::byte* stage, size_t column,
                                   unsigned tile, ProductSums<kGroups>& sums) {
   Floats4 scales[kBlockPanels][2];
   GPU_UNROLL
@@ -221,7 +249,7 @@ GPU_FUNCTION void add_narrow_tile(const Input& input, const std::byte* stage, si
 // halves that begin behind the last are left out: their scales, or weights, are zeros, and of
 // activations there are none.
 template <Format kFormat, unsigned kGroups, bool kWhole, typename Input>
-GPU_FUNCTION void add_tile(const Input& input, const std::byte* stage, size_t column, unsigned tile,
+GPU_FUNCTION void add_tile(Input& input, const std::byte* stage, size_t column, unsigned tile,
                            ProductSums<kGroups>& sums) {
   if constexpr (gpu_layout(kFormat).scale_columns == 16) {
     add_narrow_tile<kFormat, kGroups>(input, stage, column, tile, sums);
@@ -253,7 +281,7 @@ constexpr unsigned kTilesAtOnce = kGroups >= 4 || has_minimums(kFormat)
                                       : gpu_layout(kFormat).unit_tiles;
 
 template <Format kFormat, unsigned kGroups, typename Input>
-GPU_FUNCTION void add_unit(const Input& input, std::byte* stage, unsigned unit,
+GPU_FUNCTION void add_unit(Input& input, std::byte* stage, unsigned unit,
                            ProductSums<kGroups>& sums) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   constexpr unsigned kColumns = kLayout.unit_columns();

@@ -15,6 +15,9 @@ constexpr size_t kSeed = 60;
 constexpr size_t kColumns = 256;
 constexpr uint16_t kUntouched = 0xABCD;
 
+// The parameter is how many tokens there are: kernels of few finish them by another way.
+class GpuProductFinishOf : public testing::TestWithParam<uint32_t> {};
+
 GpuProduct product_of(const Inputs& inputs, size_t limit) {
   GpuProduct product;
   product.input = inputs.row(0);
@@ -36,20 +39,20 @@ float factor_of(const GpuNormFactor& norm, size_t token) {
   return 1 / std::sqrt(lanes[0] / static_cast<float>(norm.columns) + norm.epsilon);
 }
 
-TEST(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
+TEST_P(GpuProductFinishOf, parts_have_factor_bias_and_what_was_there) {
   RandomEngine random(kSeed);
-  constexpr uint32_t kTokens = 13;
+  const uint32_t tokens = GetParam();
   // Two kernels: of the first two parts, and of the third.
   const Weights weights[] = {{Format::kQ4_0, 70, kColumns, random},
                              {Format::kQ4_0, 9, kColumns, random},
                              {Format::kQ6_K, 32, kColumns, random}};
-  const Inputs inputs(Format::kQ4_0, kTokens, kColumns, random);
-  std::vector<float> chunks = random_values(kTokens * 40, random);
+  const Inputs inputs(Format::kQ4_0, tokens, kColumns, random);
+  std::vector<float> chunks = random_values(tokens * 40, random);
   for (float& chunk : chunks) chunk = std::abs(chunk);
   const std::vector<float> bias = random_values(70, random);
-  const std::vector<float> before = random_values(kTokens * 80, random);
+  const std::vector<float> before = random_values(tokens * 80, random);
   for (const bool with_norm : {false, true}) {
-    GpuProduct product = product_of(inputs, kTokens);
+    GpuProduct product = product_of(inputs, tokens);
     if (with_norm) product.norm = {chunks.data(), 40, 37 * 32, 1e-5F};
     product.part_count = 3;
     std::vector<float> outputs[3];
@@ -62,7 +65,7 @@ TEST(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
     for (size_t part = 0; part < 3; ++part) {
       const size_t rows = weights[part].matrix().rows;
       const std::vector<float> plain =
-          multiply_all(weights[part].matrix(), inputs, 0, kTokens, kTokens);
+          multiply_all(weights[part].matrix(), inputs, 0, tokens, tokens);
       for (size_t at = 0; at < before.size(); ++at) {
         const size_t token = at / 80;
         const size_t row = at % 80;
@@ -94,36 +97,37 @@ float squares_of(const float* values, size_t count) {
   return lanes[0];
 }
 
-TEST(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
+TEST_P(GpuProductFinishOf, norms_weigh_the_residual_and_add_up_its_squares) {
   RandomEngine random(kSeed + 1);
-  constexpr uint32_t kTokens = 10;
-  constexpr size_t kRows = 85;  // a chunk of 21 at the end, in two panels
-  constexpr size_t kStride = 104;
+  const uint32_t tokens = GetParam();
+  constexpr size_t kRows = 149;  // a chunk of 21 at the end, in two panels
+  constexpr size_t kStride = 168;
+  constexpr size_t kChunks = 5;
   const Weights weights(Format::kQ8_0, kRows, kColumns, random);
-  const Inputs inputs(Format::kQ8_0, kTokens, kColumns, random);
+  const Inputs inputs(Format::kQ8_0, tokens, kColumns, random);
   const std::vector<float> weight = random_values(kRows, random);
-  std::vector<float> residual = random_values(kTokens * kRows, random);
-  std::vector<float> expected = multiply_all(weights.matrix(), inputs, 0, kTokens, kTokens);
+  std::vector<float> residual = random_values(tokens * kRows, random);
+  std::vector<float> expected = multiply_all(weights.matrix(), inputs, 0, tokens, tokens);
   for (size_t at = 0; at < expected.size(); ++at) expected[at] += residual[at];
-  // The second norm is of tokens 7 and 2 alone.
-  std::vector<uint32_t> rows(kTokens, kGpuNoRow);
-  rows[7] = 0;
-  rows[2] = 1;
+  // The second norm is of two tokens alone.
+  std::vector<uint32_t> rows(tokens, kGpuNoRow);
+  rows[tokens - 1] = 0;
+  rows[1] = 1;
   std::vector<uint16_t> bf16[2];
-  std::vector<float> f32(kTokens * kStride, -3.0F);
+  std::vector<float> f32(tokens * kStride, -3.0F);
   std::vector<float> sums[2];
-  GpuProduct product = product_of(inputs, 16);
+  GpuProduct product = product_of(inputs, tokens <= 8 ? 8 : 16);
   product.part_count = 1;
   product.parts[0] = {weights.matrix(), nullptr, residual.data(), kRows, true};
   product.finish = GpuFinish::kNorms;
   product.norm_count = 2;
   for (size_t norm = 0; norm < 2; ++norm) {
-    bf16[norm].assign(kTokens * kStride, kUntouched);
-    sums[norm].assign(kTokens * 4, -3.0F);
+    bf16[norm].assign(tokens * kStride, kUntouched);
+    sums[norm].assign(tokens * kChunks, -3.0F);
     product.norms[norm] = {weight.data(),
                            {bf16[norm].data(), kStride, nullptr, 0},
                            sums[norm].data(),
-                           4,
+                           kChunks,
                            norm == 0 ? nullptr : rows.data()};
   }
   product.norms[1].rows.f32 = f32.data();
@@ -131,22 +135,22 @@ TEST(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
   gpu_product(nullptr, product);
   EXPECT_EQ(residual, expected);
   std::vector<uint16_t> expected_bf16[2];
-  std::vector<float> expected_f32(kTokens * kStride, -3.0F);
+  std::vector<float> expected_f32(tokens * kStride, -3.0F);
   std::vector<float> expected_sums[2];
   for (size_t norm = 0; norm < 2; ++norm) {
-    expected_bf16[norm].assign(kTokens * kStride, kUntouched);
-    expected_sums[norm].assign(kTokens * 4, -3.0F);
-    for (size_t token = 0; token < kTokens; ++token) {
+    expected_bf16[norm].assign(tokens * kStride, kUntouched);
+    expected_sums[norm].assign(tokens * kChunks, -3.0F);
+    for (size_t token = 0; token < tokens; ++token) {
       const size_t to = norm == 0 ? token : rows[token];
       if (to == kGpuNoRow) continue;
       const float* values = expected.data() + token * kRows;
-      for (size_t row = 0; row < 96; ++row) {
+      for (size_t row = 0; row < kChunks * 32; ++row) {
         const float weighed = row < kRows ? values[row] * weight[row] : 0;
         expected_bf16[norm][to * kStride + row] = float_to_bf16(weighed);
         if (norm == 1 && row < kRows) expected_f32[to * kStride + row] = weighed;
       }
-      for (size_t chunk = 0; chunk < 3; ++chunk) {
-        expected_sums[norm][to * 4 + chunk] =
+      for (size_t chunk = 0; chunk < kChunks; ++chunk) {
+        expected_sums[norm][to * kChunks + chunk] =
             squares_of(values + chunk * 32, std::min<size_t>(32, kRows - chunk * 32));
       }
     }
@@ -156,19 +160,19 @@ TEST(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
   EXPECT_EQ(f32, expected_f32);
 }
 
-TEST(GpuProductFinish, a_gate_multiplies_the_second_part) {
+TEST_P(GpuProductFinishOf, a_gate_multiplies_the_second_part) {
   RandomEngine random(kSeed + 2);
-  constexpr uint32_t kTokens = 9;
+  const uint32_t tokens = GetParam();
   constexpr size_t kStride = 72;
   for (const size_t rows : {size_t{40}, size_t{48}, size_t{64}}) {
     const Weights first(Format::kQ4_K, rows, kColumns, random);
     const Weights second(Format::kQ4_K, rows, kColumns, random);
-    const Inputs inputs(Format::kQ4_K, kTokens, kColumns, random);
-    std::vector<float> chunks(kTokens * 8);
+    const Inputs inputs(Format::kQ4_K, tokens, kColumns, random);
+    std::vector<float> chunks(tokens * 8);
     for (float& chunk : chunks) chunk = std::abs(random_values(1, random)[0]);
-    std::vector<uint16_t> bf16(kTokens * kStride, kUntouched);
-    std::vector<float> f32(kTokens * kStride, -3.0F);
-    GpuProduct product = product_of(inputs, 64);
+    std::vector<uint16_t> bf16(tokens * kStride, kUntouched);
+    std::vector<float> f32(tokens * kStride, -3.0F);
+    GpuProduct product = product_of(inputs, tokens <= 8 ? 8 : 64);
     product.norm = {chunks.data(), 8, kColumns, 1e-6F};
     product.part_count = 2;
     product.parts[0].matrix = first.matrix();
@@ -176,9 +180,9 @@ TEST(GpuProductFinish, a_gate_multiplies_the_second_part) {
     product.finish = GpuFinish::kGate;
     product.gate = {bf16.data(), kStride, f32.data(), kStride};
     gpu_product(nullptr, product);
-    const std::vector<float> gate = multiply_all(first.matrix(), inputs, 0, kTokens, kTokens);
-    const std::vector<float> gated = multiply_all(second.matrix(), inputs, 0, kTokens, kTokens);
-    for (size_t token = 0; token < kTokens; ++token) {
+    const std::vector<float> gate = multiply_all(first.matrix(), inputs, 0, tokens, tokens);
+    const std::vector<float> gated = multiply_all(second.matrix(), inputs, 0, tokens, tokens);
+    for (size_t token = 0; token < tokens; ++token) {
       const float factor = factor_of(product.norm, token);
       for (size_t row = 0; row < kStride; ++row) {
         const size_t at = token * kStride + row;
@@ -197,6 +201,8 @@ TEST(GpuProductFinish, a_gate_multiplies_the_second_part) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Tokens, GpuProductFinishOf, testing::Values(2U, 5U, 13U));
 
 }  // namespace
 }  // namespace lockstep

@@ -80,7 +80,7 @@ TEST_P(GpuProductOf, is_within_the_rounding_of_its_terms_of_float64) {
 
 TEST_P(GpuProductOf, gives_a_token_the_same_bits_alone_and_among_others) {
   RandomEngine random(kSeed + 1);
-  constexpr size_t kRows = 33;
+  constexpr size_t kRows = 32 * 4 + 1;  // a block takes some, and then others
   const size_t few = std::min<size_t>(columns(), 64 * 9 + 32);
   const size_t block = traits(format()).block_elements;
   const size_t width = block == 256 ? 256 : few / 32 * 32;
@@ -101,6 +101,23 @@ TEST_P(GpuProductOf, gives_a_token_the_same_bits_alone_and_among_others) {
                            all.begin() + static_cast<ptrdiff_t>(some.first * kRows)))
         << "seed " << kSeed + 1 << ", " << some.count << " tokens from " << some.first << " on";
   }
+}
+
+// A kernel of few tokens has them all in shared memory, if they fit, and blocks that go on to other
+// rows. One of 8 tokens has not space for as many columns.
+TEST_P(GpuProductOf, gives_few_tokens_of_many_columns_the_same_bits) {
+  RandomEngine random(kSeed + 2);
+  constexpr size_t kRows = 32 * 4 + 2;
+  constexpr size_t kTokens = 2;
+  const Weights weights(format(), kRows, columns(), random);
+  const Inputs inputs(format(), kTokens, columns(), random);
+  const std::vector<float> many = multiply_all(weights.matrix(), inputs, 0, kTokens, 16);
+  for (const size_t limit : {size_t{2}, size_t{8}}) {
+    EXPECT_EQ(multiply_all(weights.matrix(), inputs, 0, kTokens, limit), many)
+        << "seed " << kSeed + 2 << ", up to " << limit << " tokens";
+  }
+  const std::vector<float> one = multiply_all(weights.matrix(), inputs, 1, 1, 1);
+  EXPECT_TRUE(std::equal(one.begin(), one.end(), many.begin() + kRows)) << "seed " << kSeed + 2;
 }
 
 INSTANTIATE_TEST_SUITE_P(Formats, GpuProductOf, testing::ValuesIn(every_format()), name_of_format);
