@@ -351,6 +351,25 @@ struct Grid {
   size_t shared_bytes = 0;          // of a block
 };
 
+// The numbers of the thread's GPU. The driver keeps them: asking takes no time.
+struct GpuCapacity {
+  unsigned multiprocessors;
+  size_t shared_bytes;  // that a block can have
+};
+inline GpuCapacity gpu_capacity() {
+  int gpu = 0;
+  int multiprocessors = 1;
+  int bytes = static_cast<int>(kSharedWithoutAsking);
+  // A GPU that is lost tells so when the stream is waited for.
+  if (cudaGetDevice(&gpu) != cudaSuccess ||
+      cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, gpu) !=
+          cudaSuccess ||
+      cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, gpu) != cudaSuccess) {
+    cudaGetLastError();
+  }
+  return {static_cast<unsigned>(multiprocessors), static_cast<size_t>(bytes)};
+}
+
 static_assert(is_launchs_own(cudaErrorInvalidValue) &&
               is_launchs_own(cudaErrorInvalidConfiguration) &&
               is_launchs_own(cudaErrorInvalidDeviceFunction) &&

@@ -140,6 +140,9 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
     case cudaDevAttrMultiProcessorCount:
       *value = kMultiprocessors;
       break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = static_cast<int>(kSharedBytesMax);
+      break;
     case cudaDevAttrConcurrentManagedAccess:
       *value = 1;
       break;

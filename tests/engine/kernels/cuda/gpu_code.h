@@ -285,6 +285,14 @@ GPU_FUNCTION double sine_of(double angle) {
 
 using Grid = HostGrid::Shape;
 
+struct GpuCapacity {
+  unsigned multiprocessors;
+  size_t shared_bytes;
+};
+inline GpuCapacity gpu_capacity() {
+  return {.multiprocessors = 4, .shared_bytes = size_t{227} << 10U};
+}
+
 // `stream`: a HostStream, or null: at once.
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),

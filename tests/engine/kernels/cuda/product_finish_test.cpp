@@ -15,14 +15,24 @@ constexpr size_t kSeed = 60;
 constexpr size_t kColumns = 256;
 constexpr uint16_t kUntouched = 0xABCD;
 
-GpuProduct product_of(const Inputs& inputs, size_t limit) {
-  GpuProduct product;
-  product.input = inputs.row(0);
-  product.input_stride_bytes = inputs.stride_bytes();
-  product.token_count = inputs.token_count();
-  product.token_limit = limit;
-  return product;
-}
+// Products as they are, and with space for partial sums, by which those of few rows are split.
+class GpuProductFinish : public testing::TestWithParam<bool> {
+ protected:
+  GpuProduct product_of(const Inputs& inputs, size_t limit) {
+    GpuProduct product;
+    product.input = inputs.row(0);
+    product.input_stride_bytes = inputs.stride_bytes();
+    product.token_count = inputs.token_count();
+    product.token_limit = limit;
+    product.partials = partials_.empty() ? nullptr : partials_.data();
+    product.partial_floats = partials_.size();
+    return product;
+  }
+
+ private:
+  std::vector<float> partials_ = std::vector<float>(GetParam() ? size_t{1} << 20U : 0);
+};
+INSTANTIATE_TEST_SUITE_P(WholeAndSplit, GpuProductFinish, testing::Bool());
 
 // As gpu_product.h says.
 float factor_of(const GpuNormFactor& norm, size_t token) {
@@ -36,7 +46,7 @@ float factor_of(const GpuNormFactor& norm, size_t token) {
   return 1 / std::sqrt(lanes[0] / static_cast<float>(norm.columns) + norm.epsilon);
 }
 
-TEST(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
+TEST_P(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
   RandomEngine random(kSeed);
   constexpr uint32_t kTokens = 13;
   // Two kernels: of the first two parts, and of the third.
@@ -94,7 +104,7 @@ float squares_of(const float* values, size_t count) {
   return lanes[0];
 }
 
-TEST(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
+TEST_P(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
   RandomEngine random(kSeed + 1);
   constexpr uint32_t kTokens = 10;
   constexpr size_t kRows = 85;  // a chunk of 21 at the end, in two panels
@@ -156,7 +166,7 @@ TEST(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
   EXPECT_EQ(f32, expected_f32);
 }
 
-TEST(GpuProductFinish, a_gate_multiplies_the_second_part) {
+TEST_P(GpuProductFinish, a_gate_multiplies_the_second_part) {
   RandomEngine random(kSeed + 2);
   constexpr uint32_t kTokens = 9;
   constexpr size_t kStride = 72;
