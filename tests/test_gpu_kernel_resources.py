@@ -14,9 +14,9 @@ BUILT = ROOT / "build/cuda/engine"
 
 # Of prompts: their tiles fill the registers, and are computed with for long.
 PROMPT_KERNELS = {"attend_tiles", "attend_tiles_by_ring", "finish_panel", "unpack_rows"}
-# Variants that have a stack frame in sm_90a as CUDA 13.0 compiles them, by kernel and the last of
-# its template's arguments (queries of a head; groups of eight tokens): how many, and the most bytes
-# of one. These may only shrink; engine/docs/unmeasured.md says what is open.
+# Variants that have a stack frame in sm_90a as CUDA 13.0 compiles them, by kernel and the last number
+# among its template's arguments (queries of a head; groups of eight tokens): how many, and the most
+# bytes of one. These may only shrink; engine/docs/unmeasured.md says what is open.
 MOST_FRAMES = {
     ("attend_units", 1): (2, 16),
     ("attend_units", 2): (1, 16),
@@ -30,10 +30,8 @@ MOST_FRAMES = {
     ("multiply_expert_rows", 2): (7, 64),
     ("multiply_expert_rows", 8): (8, 112),
     ("multiply_few_rows", None): (1, 8),
+    ("multiply_many", 8): (8, 64),
     ("multiply_rows", 1): (4, 24),
-    ("multiply_rows", 2): (4, 32),
-    ("multiply_rows", 4): (9, 88),
-    ("multiply_rows", 8): (8, 160),
     ("prepare_heads", None): (1, 8),
     # Where sine and cosine reduce a large angle.
     ("rotary_table", None): (1, 40),
@@ -45,7 +43,7 @@ def frames_of(kernels):
     found = {}
     for kernel in kernels:
         if kernel.frame_bytes and kernel.template not in PROMPT_KERNELS:
-            last = re.search(r"(\d+)u>$", kernel.name)
+            last = re.search(r"(\d+)u(, (true|false))?>$", kernel.name)
             key = (kernel.template, int(last.group(1)) if last else None)
             count, most = found.get(key, (0, 0))
             found[key] = (count + 1, max(most, kernel.frame_bytes))

@@ -65,7 +65,9 @@ struct GpuAreas {
   // tokens, and kGpuLibraryBytes. None where no weights are unpacked.
   GpuPanelLimits panel_limits;
   ArenaOffset<uint16_t> panel = {};
+  // Products of generated tokens, which come before, use them as GpuProduct::partials.
   ArenaOffset<float> panel_sums = {};
+  size_t panel_sum_floats = 0;  // capacity
   ArenaOffset<std::byte> library = {};
 
   friend bool operator==(const GpuAreas&, const GpuAreas&) = default;

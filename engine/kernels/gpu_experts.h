@@ -16,6 +16,9 @@ namespace lockstep {
 // Experts that a token goes to, at most: a warp's lane for each.
 inline constexpr size_t kGpuChosenMax = 32;
 
+// An expert's rows that a block multiplies at once, at most.
+inline constexpr size_t kGpuExpertRows = 64;
+
 // Chooses for each token the experts with the largest scores (of equal ones the first; a score that
 // is no number counts as the largest), and their weights: the softmax of their scores in f32, the
 // exponentials being added from the largest score to the least. A token's choices are ordered by

@@ -1,11 +1,11 @@
-// The product of a few tokens' activations with weights, on a GPU: 1 to 64 tokens, which is what a
+// The product of a few tokens' activations with weights, on a GPU: 1 to 256 tokens, which is what a
 // pass of generated tokens has, or a part of a prompt with F32 weights (with others: gpu_panel.h).
 // What follows a product in a layer is a part of it: the norm's factor, bias, residual, the next
 // norms' products, the gate. A token's results never depend on which tokens are beside it, nor on
 // how many.
 //
 // Order of operations, per element. Columns are taken in units: 128; of F32, F16 and BF16 64, of
-// Q4_K and Q5_K 256. Of 8 sums (one per warp), sum w takes the units w, w + 8, w + 16 ... in this
+// Q4_K and Q5_K 256. Of 8 sums, sum w takes the units w, w + 8, w + 16 ... in this
 // order, each from its first column to its last:
 //   quantized    per 32 columns (Q6_K: 16) the sum of quant * x by tile products; then acc =
 //                fma(sum, scale, acc), with scale as the file gives it (d * sc rounded once).
@@ -30,7 +30,7 @@
 
 namespace lockstep {
 
-inline constexpr size_t kGpuProductTokens = 64;
+inline constexpr size_t kGpuProductTokens = 256;
 inline constexpr size_t kGpuProductParts = 3;
 inline constexpr size_t kGpuProductNorms = 2;
 
@@ -88,10 +88,14 @@ struct GpuProduct {
   size_t norm_count = 0;
   GpuNormOutput norms[kGpuProductNorms];
   GpuRows gate;
+  // Space for the 8 sums of each element, which lets more multiprocessors take a part of a product
+  // of few rows; whatever it is, no bit changes. None: it is not done.
+  float* partials = nullptr;
+  size_t partial_floats = 0;
 };
 
-// Launches it on `stream` (a cudaStream_t): one kernel per run of parts of one format. Can be
-// captured into a graph.
+// Launches it on `stream` (a cudaStream_t): one kernel per run of parts of one format, of more than
+// 8 tokens one or two, of F32 weights one for every 64 tokens. Can be captured into a graph.
 void gpu_product(void* stream, const GpuProduct& product);
 
 // The norm of the tokens from this one on. Which row a token is given stays.

@@ -120,7 +120,8 @@ class GpuPlanTarget final : public PlanTarget {
       return offset;
     };
     areas.panel = {Arena::kScratch, place(largest.elements * sizeof(uint16_t))};
-    areas.panel_sums = {Arena::kScratch, place(plan.batch_tokens * largest.rows * sizeof(float))};
+    areas.panel_sum_floats = plan.batch_tokens * largest.rows;
+    areas.panel_sums = {Arena::kScratch, place(areas.panel_sum_floats * sizeof(float))};
     areas.library = {Arena::kScratch, place(kGpuLibraryBytes)};
   }
 

@@ -4,6 +4,9 @@
 // A block computes 32 rows: of one matrix, or 16 of each of a gate's two.
 #pragma once
 
+#include <algorithm>
+
+#include "engine/kernels/cuda/many_product.h"
 #include "engine/kernels/cuda/product_block.inl.h"
 #include "engine/kernels/cuda/product_few.inl.h"
 
@@ -92,24 +95,39 @@ void launch_groups(void* stream, const GpuProduct& product, size_t begin, size_t
   launch(stream, grid, multiply_rows<kFormat, kGroups>, product, begin, end);
 }
 
+// More tokens than this are multiplied by multiply_many_tokens(), but for F32 weights.
+constexpr size_t kFewTokens = kGroupTokens;
+// F32 weights are multiplied by so many tokens at a time.
+constexpr size_t kF32Tokens = 64;
+
+// `product`: as it came, without window_of().
 template <Format kFormat>
 void launch_product(void* stream, const GpuProduct& product, size_t begin, size_t end) {
-  if constexpr (kFormat != Format::kF32) {
-    if (product.token_limit <= 8 && launch_few<kFormat>(stream, product, begin, end)) return;
+  if (product.token_limit <= kFewTokens) {
+    const GpuProduct window = window_of(product);
+    if constexpr (kFormat != Format::kF32) {
+      if (launch_few<kFormat>(stream, window, begin, end)) return;
+    }
+    return launch_groups<kFormat, 1>(stream, window, begin, end);
   }
-  if (product.token_limit <= 8) return launch_groups<kFormat, 1>(stream, product, begin, end);
-  if (product.token_limit <= 16) return launch_groups<kFormat, 2>(stream, product, begin, end);
-  if (product.token_limit <= 32) return launch_groups<kFormat, 4>(stream, product, begin, end);
-  return launch_groups<kFormat, 8>(stream, product, begin, end);
+  if constexpr (kFormat != Format::kF32) {
+    return multiply_many_tokens(stream, window_of(product), begin, end);
+  } else {
+    GpuProduct window = product;
+    for (size_t first = 0; first < product.token_limit; first += kF32Tokens) {
+      window.token_begin = product.token_begin + first;
+      window.token_limit = std::min(product.token_limit - first, kF32Tokens);
+      launch_groups<kFormat, kF32Tokens / kGroupTokens>(stream, window_of(window), begin, end);
+    }
+  }
 }
 
 }  // namespace
 
 void gpu_product(void* stream, const GpuProduct& product) {
   check_product(product);
-  const GpuProduct window = window_of(product);
   for_each_run(product, [&]<Format kFormat>(size_t begin, size_t end) {
-    launch_product<kFormat>(stream, window, begin, end);
+    launch_product<kFormat>(stream, product, begin, end);
   });
 }
 

@@ -3,9 +3,8 @@
 //
 // A quant of at most 7 bits is 0x4300 | quant as bf16: 128 + quant, exactly. Tile products take it
 // as it is. An instruction for every two weights would take the 128 and the format's offset away;
-// of 32 columns and 8 tokens, two tile products do it for all rows (kBiasTaken). With many tokens
-// those are a third of all tile products; reading the activations is expected to take longer. Not
-// measured.
+// of 32 columns and 8 tokens, two tile products do it for all rows (kBiasTaken). Of many tokens a
+// block does that once for all of its warps (many_units.inl.h).
 #pragma once
 
 #include "engine/kernels/cuda/weight_scales.inl.h"

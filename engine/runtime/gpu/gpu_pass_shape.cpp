@@ -4,6 +4,7 @@
 #include <bit>
 #include <variant>
 
+#include "engine/base/checked_math.h"
 #include "engine/kernels/gpu_product.h"
 
 namespace lockstep {
@@ -13,7 +14,10 @@ namespace {
 // eight they would go eight times beyond what was measured to choose their way. Grids of whatever
 // walks over rows, and of experts' products, fit as well; products' kernels are made for 8, 16, 32
 // and 64 tokens, and fewer are eight to them. Each step is several recordings.
-constexpr uint32_t kTokenSteps[] = {1, 2, 4, 8, 16, 32, 64};
+constexpr uint32_t kTokenSteps[] = {1, 2, 4, 8, 16, 32, 64, 128, 256};
+
+// A product of so many is one kernel for each run of parts of one format.
+constexpr uint32_t kFewTokens = 8;
 
 // Fewer units are so many, which saves recordings: with a rank's 8 KV heads they are no more blocks
 // than a GPU has multiprocessors, and those without keys end at once. Not measured.
@@ -50,14 +54,17 @@ size_t launches_of(const ClearPagesStep&) {
 size_t launches_of(const EmbedStep& step) {
   return step.gather ? 2 : 1;
 }
-size_t launches_of(const MatmulStep& step) {
-  const bool gated = std::holds_alternative<GateFinish>(step.finish);
-  size_t count = gated && !is_one_shape(step.parts) ? 1 : 0;
+size_t runs_of(const MatmulStep& step) {
+  size_t count = 0;
   for (size_t part = 0; part < step.parts.size(); ++part) {
     const auto format = [&](size_t index) { return step.parts[index].matrix.format; };
     count += part == 0 || format(part) != format(part - 1) ? 1 : 0;
   }
   return count;
+}
+size_t launches_of(const MatmulStep& step) {
+  const bool gated = std::holds_alternative<GateFinish>(step.finish);
+  return runs_of(step) + (gated && !is_one_shape(step.parts) ? 1 : 0);
 }
 size_t launches_of(const RouteStep& step) {
   return step.scores ? 2 : 0;
@@ -138,7 +145,17 @@ size_t generation_launches(const Plan& plan) {
 }
 
 size_t recording_bytes(const Plan& plan) {
-  return generation_shapes(plan).size() * generation_launches(plan) * kRecordedLaunchBytes;
+  const size_t few = generation_launches(plan);
+  size_t runs = 0;
+  for (const Step& step : plan.steps) {
+    if (const auto* product = std::get_if<MatmulStep>(&step.work)) runs += runs_of(*product);
+  }
+  size_t launches = 0;
+  for (const GpuPassShape& shape : generation_shapes(plan)) {
+    // A product of many tokens may be two kernels; one of F32 weights is one for every 64 tokens.
+    launches += few + (shape.tokens <= kFewTokens ? 0 : runs * divide_up(shape.tokens, 64U));
+  }
+  return launches * kRecordedLaunchBytes;
 }
 
 }  // namespace lockstep

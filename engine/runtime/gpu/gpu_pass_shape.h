@@ -35,7 +35,7 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units);
 // The shapes of the plan's passes that are recorded, or would be if NCCL carried none of their
 // sums.
 std::vector<GpuPassShape> generation_shapes(const Plan& plan);
-// Launches of each of them, at most.
+// Launches of each of them with up to 8 tokens, at most.
 size_t generation_launches(const Plan& plan);
 // The GPU's memory that is kept free for the recordings, which CUDA takes by itself: an allowance
 // per launch, not measured.

@@ -89,7 +89,7 @@ size_t GpuProgram::run(const Product& product, void* stream, const GpuPassShape&
     window.token_begin = begin;
     window.token_limit = std::min(rows - begin, kGpuProductTokens);
     kernels_.product(stream, window);
-    count += window.part_count;
+    count += 2 * window.part_count;
   }
   return by_panels ? count + run_panels(product, stream, shape) : count;
 }
@@ -170,7 +170,7 @@ size_t GpuProgram::run(const Experts& experts, void* stream, const GpuPassShape&
   const size_t rows = shape.tokens * experts.chosen_count;
   const size_t even = divide_up(rows, experts.product.expert_count);
   GpuExpertProduct sized = experts.product;
-  sized.product.token_limit = std::clamp<size_t>(2 * even, 1, kGpuProductTokens);
+  sized.product.token_limit = std::clamp<size_t>(2 * even, 1, kGpuExpertRows);
   if (rows < sized.expert_count) sized.choice_count = rows;
   kernels_.expert_product(stream, sized);
   return sized.product.part_count;

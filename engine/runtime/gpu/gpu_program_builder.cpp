@@ -325,6 +325,9 @@ class GpuProgram::Builder {
     product.token_count =
         step.rows == Rows::kTokens ? &batch_.counts->tokens : &batch_.counts->logits;
     product.norm = norm_of(step.norm);
+    // Panels of the same pass come later.
+    product.partials = at(areas_.panel_sums);
+    product.partial_floats = areas_.panel_sum_floats;
     return product;
   }
 

@@ -102,7 +102,7 @@ GpuPassShape shape_of(uint32_t tokens, uint32_t units) {
 }
 
 TEST(GpuRankFaults, every_pass_that_generates_has_a_recording_and_no_recording_has_none) {
-  for (const uint32_t sequences : {1U, 3U, 8U, 9U, 64U}) {
+  for (const uint32_t sequences : {1U, 3U, 8U, 9U, 64U, 256U}) {
     for (const uint32_t units_max : {64U, 600U, 5'000U}) {
       std::set<GpuPassShape> wanted;
       for (uint32_t tokens = 1; tokens <= sequences; ++tokens) {
@@ -120,10 +120,11 @@ TEST(GpuRankFaults, every_pass_that_generates_has_a_recording_and_no_recording_h
   // Each takes the GPU's memory.
   EXPECT_EQ(generation_shapes(8, 512).size(), 18U);
   EXPECT_EQ(generation_shapes(64, 4'096).size(), 39U);
+  EXPECT_EQ(generation_shapes(256, 16'384).size(), 53U);
 }
 
 TEST(GpuRankFaults, a_shape_has_less_than_twice_the_tokens_of_its_passes) {
-  for (uint32_t tokens = 1; tokens <= 64; ++tokens) {
+  for (uint32_t tokens = 1; tokens <= 256; ++tokens) {
     const GpuPassShape shape = shape_of(tokens, tokens);
     EXPECT_GE(shape.tokens, tokens);
     EXPECT_LT(shape.tokens, 2 * tokens);

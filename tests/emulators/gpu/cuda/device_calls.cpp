@@ -141,7 +141,7 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int dev
       *value = kMultiprocessors;
       break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = kSharedBytesMax;
+      *value = static_cast<int>(kSharedBytesMax);
       break;
     case cudaDevAttrConcurrentManagedAccess:
       *value = 1;

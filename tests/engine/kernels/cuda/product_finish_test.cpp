@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 #include <vector>
 
 #include "tests/engine/kernels/cuda/kernel_rounding.h"
@@ -15,17 +16,24 @@ constexpr size_t kSeed = 60;
 constexpr size_t kColumns = 256;
 constexpr uint16_t kUntouched = 0xABCD;
 
-// The parameter is how many tokens there are: kernels of few finish them by another way.
-class GpuProductFinishOf : public testing::TestWithParam<uint32_t> {};
+// Of so many tokens (kernels of few finish them by another way), and with or without space for
+// partial sums, by which products of more are split where rows are few.
+class GpuProductFinish : public testing::TestWithParam<std::tuple<uint32_t, bool>> {
+ protected:
+  GpuProduct product_of(const Inputs& inputs, size_t limit) {
+    GpuProduct product;
+    product.input = inputs.row(0);
+    product.input_stride_bytes = inputs.stride_bytes();
+    product.token_count = inputs.token_count();
+    product.token_limit = limit;
+    product.partials = partials_.empty() ? nullptr : partials_.data();
+    product.partial_floats = partials_.size();
+    return product;
+  }
 
-GpuProduct product_of(const Inputs& inputs, size_t limit) {
-  GpuProduct product;
-  product.input = inputs.row(0);
-  product.input_stride_bytes = inputs.stride_bytes();
-  product.token_count = inputs.token_count();
-  product.token_limit = limit;
-  return product;
-}
+ private:
+  std::vector<float> partials_ = std::vector<float>(std::get<1>(GetParam()) ? size_t{1} << 20U : 0);
+};
 
 // As gpu_product.h says.
 float factor_of(const GpuNormFactor& norm, size_t token) {
@@ -39,9 +47,9 @@ float factor_of(const GpuNormFactor& norm, size_t token) {
   return 1 / std::sqrt(lanes[0] / static_cast<float>(norm.columns) + norm.epsilon);
 }
 
-TEST_P(GpuProductFinishOf, parts_have_factor_bias_and_what_was_there) {
+TEST_P(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
   RandomEngine random(kSeed);
-  const uint32_t tokens = GetParam();
+  const uint32_t tokens = std::get<0>(GetParam());
   // Two kernels: of the first two parts, and of the third.
   const Weights weights[] = {{Format::kQ4_0, 70, kColumns, random},
                              {Format::kQ4_0, 9, kColumns, random},
@@ -97,9 +105,9 @@ float squares_of(const float* values, size_t count) {
   return lanes[0];
 }
 
-TEST_P(GpuProductFinishOf, norms_weigh_the_residual_and_add_up_its_squares) {
+TEST_P(GpuProductFinish, norms_weigh_the_residual_and_add_up_its_squares) {
   RandomEngine random(kSeed + 1);
-  const uint32_t tokens = GetParam();
+  const uint32_t tokens = std::get<0>(GetParam());
   constexpr size_t kRows = 149;  // a chunk of 21 at the end, in two panels
   constexpr size_t kStride = 168;
   constexpr size_t kChunks = 5;
@@ -160,9 +168,9 @@ TEST_P(GpuProductFinishOf, norms_weigh_the_residual_and_add_up_its_squares) {
   EXPECT_EQ(f32, expected_f32);
 }
 
-TEST_P(GpuProductFinishOf, a_gate_multiplies_the_second_part) {
+TEST_P(GpuProductFinish, a_gate_multiplies_the_second_part) {
   RandomEngine random(kSeed + 2);
-  const uint32_t tokens = GetParam();
+  const uint32_t tokens = std::get<0>(GetParam());
   constexpr size_t kStride = 72;
   for (const size_t rows : {size_t{40}, size_t{48}, size_t{64}}) {
     const Weights first(Format::kQ4_K, rows, kColumns, random);
@@ -202,7 +210,8 @@ TEST_P(GpuProductFinishOf, a_gate_multiplies_the_second_part) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Tokens, GpuProductFinishOf, testing::Values(2U, 5U, 13U));
+INSTANTIATE_TEST_SUITE_P(Tokens, GpuProductFinish,
+                         testing::Combine(testing::Values(2U, 5U, 13U), testing::Bool()));
 
 }  // namespace
 }  // namespace lockstep

@@ -109,10 +109,12 @@ class Inputs {
   std::unique_ptr<uint32_t> token_count_;
 };
 
-// One part's product of tokens [first, first + count), nothing after it: [token][row].
+// One part's product of tokens [first, first + count), nothing after it: [token][row]. `split`:
+// with space for partial sums, by which products of few rows are split.
 inline std::vector<float> multiply_all(const GpuMatrix& matrix, const Inputs& inputs, size_t first,
-                                       uint32_t count, size_t limit) {
+                                       uint32_t count, size_t limit, bool split = false) {
   std::vector<float> output(limit * matrix.rows, -7.0F);
+  std::vector<float> partials(split ? 8 * (limit + 64) * (matrix.rows + 32) : 0);
   const auto token_count = std::make_unique<uint32_t>(count);
   GpuProduct product;
   product.input = inputs.row(first);
@@ -123,6 +125,8 @@ inline std::vector<float> multiply_all(const GpuMatrix& matrix, const Inputs& in
   product.parts[0].matrix = matrix;
   product.parts[0].output = output.data();
   product.parts[0].output_stride = matrix.rows;
+  product.partials = split ? partials.data() : nullptr;
+  product.partial_floats = partials.size();
   gpu_product(nullptr, product);
   for (size_t at = count * matrix.rows; at < output.size(); ++at) EXPECT_EQ(output[at], -7.0F);
   output.resize(count * matrix.rows);

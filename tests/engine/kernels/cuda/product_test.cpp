@@ -85,21 +85,24 @@ TEST_P(GpuProductOf, gives_a_token_the_same_bits_alone_and_among_others) {
   const size_t block = traits(format()).block_elements;
   const size_t width = block == 256 ? 256 : few / 32 * 32;
   const Weights weights(format(), kRows, width, random);
-  const Inputs inputs(format(), kGpuProductTokens, width, random);
-  const std::vector<float> all =
-      multiply_all(weights.matrix(), inputs, 0, kGpuProductTokens, kGpuProductTokens);
+  constexpr size_t kTokens = 70;  // in two windows
+  const Inputs inputs(format(), kTokens, width, random);
+  const std::vector<float> all = multiply_all(weights.matrix(), inputs, 0, kTokens, kTokens);
   struct Case {
     size_t first;
     uint32_t count;
     size_t limit;
   };
   for (const Case& some : {Case{0, 1, 1}, Case{63, 1, 1}, Case{29, 1, 16}, Case{5, 9, 16},
-                           Case{17, 31, 32}, Case{3, 33, 64}, Case{40, 0, 8}}) {
-    const std::vector<float> output =
-        multiply_all(weights.matrix(), inputs, some.first, some.count, some.limit);
-    ASSERT_TRUE(std::equal(output.begin(), output.end(),
-                           all.begin() + static_cast<ptrdiff_t>(some.first * kRows)))
-        << "seed " << kSeed + 1 << ", " << some.count << " tokens from " << some.first << " on";
+                           Case{17, 31, 32}, Case{3, 33, 64}, Case{40, 0, 8}, Case{2, 68, 256}}) {
+    for (const bool split : {false, true}) {
+      const std::vector<float> output =
+          multiply_all(weights.matrix(), inputs, some.first, some.count, some.limit, split);
+      ASSERT_TRUE(std::equal(output.begin(), output.end(),
+                             all.begin() + static_cast<ptrdiff_t>(some.first * kRows)))
+          << "seed " << kSeed + 1 << ", " << some.count << " tokens from " << some.first << " on"
+          << (split ? ", split" : "");
+    }
   }
 }
 

@@ -80,7 +80,7 @@ struct Written {
 
 // By windows of 64, or by others.
 void multiply(GpuProduct product, bool windows) {
-  product.token_limit = windows ? kGpuProductTokens : 30;
+  product.token_limit = windows ? 64 : 30;
   for (; product.token_begin < kTokens; product.token_begin += product.token_limit) {
     gpu_product(nullptr, product);
   }
