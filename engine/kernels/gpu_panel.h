@@ -26,10 +26,13 @@ namespace lockstep {
 // Rows of a panel are handed out by so many.
 inline constexpr size_t kGpuPanelStep = 32;
 
-// How large a panel may be: of so many rows that all of a GPU's multiprocessors have a part of the
-// product, and no more memory than that takes. Guesses: measured on no GPU yet.
+// How large a panel may be. Sums of small ones would stay in the second cache, but more of them
+// leave more launches, and multiprocessors without a tile of the product at the end of each: on an
+// H200, of an 8B model in Q4_0, a prompt of 2,048 tokens is computed at 24.0 k tokens/s with 2,048
+// rows and 27.6 k with 8,192; and, with less to do behind each, 34.3 k with 8,192, 36.5 k with
+// 14,336 and 36.8 k with all rows of a product, which take twice the memory.
 struct GpuPanelLimits {
-  size_t rows = 8192;
+  size_t rows = 16'384;
   size_t bytes = size_t{128} << 20U;
 
   friend bool operator==(const GpuPanelLimits&, const GpuPanelLimits&) = default;

@@ -1,7 +1,8 @@
 // Unpacks rows of a GpuMatrix to bf16 (gpu_panel.h). Included after gpu_code.h.
 //
-// A warp takes a tile: its lanes read of it what they would read for a tile product, and hold 8
-// neighbouring columns of two rows then, which they write at once (of Q6_K 4).
+// A warp takes some tiles beside one another: its lanes read of a tile what they would read for a
+// tile product, and hold 8 neighbouring columns of two rows then, which they write at once (of Q6_K
+// 4).
 #pragma once
 
 #include "engine/base/check.h"
@@ -14,6 +15,10 @@ namespace lockstep {
 namespace {
 
 constexpr unsigned kUnpackThreads = 128;
+// Tiles of a warp, for which it finds its place once, and how many of them it has read before it
+// writes the first: a load does not pass a store.
+constexpr unsigned kUnpackTiles = 4;
+constexpr unsigned kUnpackAtOnce = 2;
 
 // The place of a tile's weights: its unit's in each plane, and which tile of the unit it is.
 struct TilePlace {
@@ -77,6 +82,44 @@ GPU_FUNCTION void unpack_step(const TilePlace& place, unsigned step, Words2 (&ro
   }
 }
 
+// A lane's part of a tile: two rows of each step.
+struct UnpackedTile {
+  Words2 steps[kGpuSteps][2];
+};
+
+// Units are whole, whatever columns the matrix has.
+template <Format kFormat>
+GPU_FUNCTION void unpack_tile(const TilePlace& place, UnpackedTile& tile) {
+  GPU_UNROLL
+  for (unsigned step = 0; step < kGpuSteps; ++step) {
+    unpack_step<kFormat>(place, step, tile.steps[step]);
+  }
+}
+
+// `out`: of the lane's first row.
+template <Format kFormat>
+GPU_FUNCTION void store_tile(const UnpackedTile& tile, size_t column, size_t stride,
+                             uint16_t* out) {
+  GPU_UNROLL
+  for (unsigned half = 0; half < 2; ++half) {
+    const size_t begin = column + half * 32;
+    if (begin >= stride) return;
+    GPU_UNROLL
+    for (unsigned row = 0; row < 2; ++row) {
+      uint16_t* const to = out + row * 8 * stride + begin;
+      const Words2& lower = tile.steps[half * 2][row];
+      const Words2& upper = tile.steps[half * 2 + 1][row];
+      if constexpr (gpu_layout(kFormat).scale_columns == 16) {
+        write_8(to + lane_index() % 4 * 4, lower);
+        write_8(to + 16 + lane_index() % 4 * 4, upper);
+      } else {
+        write_16(to + lane_index() % 4 * 8,
+                 {{lower.words[0], lower.words[1], upper.words[0], upper.words[1]}});
+      }
+    }
+  }
+}
+
 template <Format kFormat>
 GPU_KERNEL_OF(kUnpackThreads)
 void unpack_rows(GpuUnpacking unpacking) {
@@ -84,35 +127,24 @@ void unpack_rows(GpuUnpacking unpacking) {
   const GpuMatrix& matrix = unpacking.matrix;
   const size_t first =
       (static_cast<size_t>(block_column()) * (thread_count() / kWarpThreads) + warp_index()) *
-      kGpuTileColumns;
+      kUnpackTiles * kGpuTileColumns;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
   const size_t panel = unpacking.row_begin / kGpuPanelRows + block_row();
   const bool present = panel < planes.panels;
-  const TilePlace place =
-      place_tile<kFormat>(matrix, planes, present ? panel : 0, first < matrix.columns ? first : 0);
   const size_t stride = gpu_panel_columns(matrix.columns);
   uint16_t* const out = unpacking.rows + (block_row() * kGpuPanelRows + lane_index() / 4) * stride;
-  GPU_UNROLL
-  for (unsigned half = 0; half < 2; ++half) {
-    const size_t column = first + half * 32;
-    if (column >= stride) return;
-    Words2 steps[2][2] = {};
+  GPU_KEEP_LOOP
+  for (unsigned begin = 0; begin < kUnpackTiles; begin += kUnpackAtOnce) {
+    UnpackedTile tiles[kUnpackAtOnce] = {};
     GPU_UNROLL
-    for (unsigned step = 0; step < 2; ++step) {
-      if (present) unpack_step<kFormat>(place, half * 2 + step, steps[step]);
+    for (unsigned index = 0; index < kUnpackAtOnce; ++index) {
+      const size_t column = first + (begin + index) * kGpuTileColumns;
+      if (!present || column >= matrix.columns) continue;
+      unpack_tile<kFormat>(place_tile<kFormat>(matrix, planes, panel, column), tiles[index]);
     }
     GPU_UNROLL
-    for (unsigned row = 0; row < 2; ++row) {
-      uint16_t* const to = out + row * 8 * stride + column;
-      const Words2& lower = steps[0][row];
-      const Words2& upper = steps[1][row];
-      if constexpr (gpu_layout(kFormat).scale_columns == 16) {
-        store_8(to + lane_index() % 4 * 4, lower);
-        store_8(to + 16 + lane_index() % 4 * 4, upper);
-      } else {
-        store_16(to + lane_index() % 4 * 8,
-                 {{lower.words[0], lower.words[1], upper.words[0], upper.words[1]}});
-      }
+    for (unsigned index = 0; index < kUnpackAtOnce; ++index) {
+      store_tile<kFormat>(tiles[index], first + (begin + index) * kGpuTileColumns, stride, out);
     }
   }
 }
@@ -121,7 +153,7 @@ template <Format kFormat>
 void launch_unpack_rows(void* stream, const GpuUnpacking& unpacking) {
   constexpr size_t kWarps = kUnpackThreads / kWarpThreads;
   const size_t tiles = divide_up<size_t>(unpacking.matrix.columns, kGpuTileColumns);
-  const Grid grid = {.columns = static_cast<unsigned>(divide_up(tiles, kWarps)),
+  const Grid grid = {.columns = static_cast<unsigned>(divide_up(tiles, kWarps * kUnpackTiles)),
                      .rows = static_cast<unsigned>(unpacking.row_count / kGpuPanelRows),
                      .threads = kUnpackThreads};
   launch(stream, grid, unpack_rows<kFormat>, unpacking);

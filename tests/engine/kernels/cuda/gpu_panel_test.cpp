@@ -53,7 +53,7 @@ TEST(GpuPanels, have_every_row_once_and_no_more_than_fit) {
       EXPECT_GT(panels.back().rows() + 2 * kGpuPanelStep * panels.size(), rows);
     }
   }
-  EXPECT_EQ(gpu_panel_rows_max(4096, {}), 8192U);
+  EXPECT_EQ(gpu_panel_rows_max(4096, {}), 16384U);
   EXPECT_EQ(gpu_panel_rows_max(14336, {}), 4672U);
   EXPECT_TRUE(gpu_panels(std::vector<size_t>{0}, 64, false, {}).empty());
 }
@@ -145,7 +145,7 @@ std::vector<float> sums_of(const GpuProduct& product, const GpuPanel& panel, con
   return sums;
 }
 
-// As a library that writes to the output does it, and then the norms of all rows.
+// Adds the sums to the output as a library does, then forms the norms of all rows.
 void compute_in_place(GpuProduct product, const Inputs& inputs) {
   const GpuPart& part = product.parts[0];
   const size_t rows = part.matrix.rows;
