@@ -150,8 +150,8 @@ std::optional<std::string> unused_part(std::string_view name, const Model& model
   return std::nullopt;
 }
 
-// What the shared names of GGUF files begin with outside of blocks: a tensor so named is a part of
-// some model's computation (gguf-py, gguf/constants.py, TENSOR_NAMES).
+// The names that models compute with begin so, outside of blocks (gguf-py, gguf/constants.py,
+// TENSOR_NAMES).
 constexpr std::string_view kComputedPrefixes[] = {
     "altup_", "cls",    "conv",       "dec.", "dense_", "enc.",   "hc_",   "mtp",
     "nextn",  "output", "per_layer_", "pos",  "rope_",  "token_", "xielu",

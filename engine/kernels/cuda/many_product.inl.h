@@ -14,7 +14,6 @@
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/kernel_words.inl.h"
-#include "engine/kernels/cuda/many_product.h"
 #include "engine/kernels/cuda/many_units.inl.h"
 #include "engine/kernels/cuda/product_finish.inl.h"
 

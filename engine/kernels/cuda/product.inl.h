@@ -6,7 +6,6 @@
 
 #include <algorithm>
 
-#include "engine/kernels/cuda/many_product.h"
 #include "engine/kernels/cuda/product_block.inl.h"
 #include "engine/kernels/cuda/product_few.inl.h"
 

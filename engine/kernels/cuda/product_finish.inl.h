@@ -7,6 +7,11 @@
 #include "engine/kernels/gpu_product.h"
 
 namespace lockstep {
+
+// The product of more than 8 tokens, which is compiled by itself (many_product.inl.h). `window`: as
+// window_of() gives it; of its parts [begin, end), which are of one format, not F32.
+void multiply_many_tokens(void* stream, const GpuProduct& window, size_t begin, size_t end);
+
 namespace {
 
 // Every array from the window's first token on.

@@ -16,8 +16,9 @@ constexpr size_t kSeed = 60;
 constexpr size_t kColumns = 256;
 constexpr uint16_t kUntouched = 0xABCD;
 
-// Of so many tokens (kernels of few finish them by another way), and with or without space for
-// partial sums, by which products of more are split where rows are few.
+// The parameters are how many tokens there are, as kernels of few finish them by another way, and
+// whether there is space for partial sums, by which products of more tokens are split where rows
+// are few.
 class GpuProductFinish : public testing::TestWithParam<std::tuple<uint32_t, bool>> {
  protected:
   GpuProduct product_of(const Inputs& inputs, size_t limit) {
