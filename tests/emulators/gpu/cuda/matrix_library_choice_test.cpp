@@ -49,7 +49,8 @@ class MatrixLibraryChoice : public testing::Test {
                 .inputs = reinterpret_cast<const uint16_t*>(inputs_.data()),
                 .input_stride = kColumns,
                 .tokens = kTokens,
-                .sums = reinterpret_cast<float*>(sums_.data())};
+                .sums = reinterpret_cast<float*>(sums_.data()),
+                .sum_stride = kRows};
   }
   ~MatrixLibraryChoice() override { ptx::offered_kernels() = {OfferedKernel()}; }
 
