@@ -106,15 +106,14 @@ GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float*
   Rotation rotations[kRotationsAhead];
   load_rotations(heads, token, rotations);
   meet_warp();  // what lay there has been read
-  // One place in the code for the norm before the rotation and that behind it.
-  GPU_KEEP_LOOP
-  for (unsigned turn = 0; turn < (heads.norm_is_last ? 2U : 1U); ++turn) {
-    const bool is_first = turn == 0;
-    norm_head(heads, is_first ? from : head, is_first && heads.norm_is_last ? nullptr : norm, head);
-    meet_warp();
-    if (is_first && heads.rotary_table != nullptr) rotate_head(heads, token, rotations, head);
-    meet_warp();
-  }
+  // The head is read where it is: a pointer to either memory would be a generic one.
+  norm_head(heads, from, heads.norm_is_last ? nullptr : norm, head);
+  meet_warp();
+  if (heads.rotary_table != nullptr) rotate_head(heads, token, rotations, head);
+  meet_warp();
+  if (!heads.norm_is_last) return;
+  norm_head(heads, head, norm, head);
+  meet_warp();
 }
 
 template <typename Part, KvFormat kFormat>
