@@ -109,7 +109,8 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
     std::vector<TokenId> expected;
     for (size_t step = 0; step < kTokens; ++step) {
       const std::vector<LoadedModel::Piece> pieces = {{sequence, next}};
-      std::vector<float> row = loaded.compute(pieces, step == 0 ? 0 : 1).back();
+      // The prompt is a short one, which is computed as generated tokens are.
+      std::vector<float> row = loaded.compute(pieces, next.size()).back();
       if (wanted.grammar) matcher.allowed().value()->apply(row);
       next = {sampler.sample(row, {})};
       if (wanted.grammar) {
