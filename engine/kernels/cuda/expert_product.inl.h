@@ -85,7 +85,7 @@ void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t pa
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
   const bool gate = product.finish == GpuFinish::kGate;
   const BlockWeights weights = place_panels<kFormat>(
-      matrix, gate ? matrix_of(experts, 1, expert) : matrix, gate, planes, place);
+      matrix, gate ? matrix_of(experts, 1, expert) : matrix, gate, planes, place, warp_index());
   const auto units = static_cast<unsigned>(planes.units);
   for (size_t first = begin; first < end; first += kTokens) {
     if (first > begin) meet_block();  // the sums before have been read

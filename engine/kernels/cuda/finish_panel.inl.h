@@ -184,7 +184,7 @@ GPU_FUNCTION void finish_gate_rows(const GpuProduct& product, const LaneRows& ro
         scaled_sum(product, loaded.sums.values[i], factor, rows.has_bias, rows.bias.values[i]);
     const float up =
         scaled_sum(product, loaded.beside.values[i], factor, rows.has_bias, rows.up_bias.values[i]);
-    gated.values[i] = multiply(y / (1 + exponential_of(-y)), up);
+    gated.values[i] = gated_by_silu(y, up);
   }
   if (rows.present) store_rows(product.gate, token, rows.row, gated, rows.count);
 }

@@ -18,6 +18,11 @@ GPU_FUNCTION float add_lanes(float value, unsigned distance) {
   return value;
 }
 
+// SiLU of `y`, times `up`.
+GPU_FUNCTION float gated_by_silu(float y, float up) {
+  return multiply(y / (1 + exponential_of(-y)), up);
+}
+
 // A logit as a number that is greater the likelier it is, and never 0, which is no entry's. One
 // that is no number counts as the least there is.
 GPU_FUNCTION uint32_t likelihood_key(float logit) {

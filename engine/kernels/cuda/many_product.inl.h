@@ -15,12 +15,11 @@
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/cuda/many_units.inl.h"
-#include "engine/kernels/cuda/product_finish.inl.h"
+#include "engine/kernels/cuda/product_place.inl.h"
 
 namespace lockstep {
 namespace {
 
-constexpr unsigned kManySumsStride = 36;          // floats, as kSumsStride
 constexpr unsigned kManyClasses = kProductWarps;  // sums of an element
 
 // Two blocks of 4 warps share a multiprocessor of Hopper's, which has 228 KiB, 1 of them for itself
@@ -46,7 +45,7 @@ struct ManyShared {
   // A block's warps, where nothing speaks for fewer: if no two blocks fit, there is one of twice as
   // many.
   static constexpr unsigned kWarps = kWeights + 4 * kWarpBytes <= kManyBytesWanted ? 4 : 8;
-  static constexpr unsigned kWarpSumBytes = kTokens * kManySumsStride * sizeof(float);
+  static constexpr unsigned kWarpSumBytes = kTokens * kSumsStride * sizeof(float);
   static_assert(kInputs % 16 == 0 && kInputBytes % 16 == 0 && kBeginBytes % 16 == 0);
   // Not every GPU has more.
   static_assert(kWeights + kWarpBytes <= 99 * 1024 && kInputs + kWarpSumBytes <= 99 * 1024);
@@ -70,52 +69,6 @@ struct ManyCut {
 GPU_FUNCTION float* many_partial(const GpuProduct& product, const ManyCut& cut, unsigned sum,
                                  size_t block, size_t token) {
   return product.partials + ((sum * size_t{cut.blocks} + block) * cut.tokens + token) * kBlockRows;
-}
-
-// The rows that block `block` of 32 has, of parts [part, part_end), or of both parts of a gate.
-GPU_FUNCTION BlockPlace many_place(const GpuProduct& product, size_t part, size_t part_end,
-                                   size_t block) {
-  if (product.finish == GpuFinish::kGate) return {0, block * kGpuPanelRows, block};
-  for (; part + 1 < part_end; ++part) {
-    const size_t blocks = divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
-    if (block < blocks) break;
-    block -= blocks;
-  }
-  return {part, block * kBlockRows, block};
-}
-
-// The lane's part of unit 0 of a panel.
-template <Format kFormat>
-GPU_FUNCTION void place_many_panel(const GpuMatrix& matrix, const GpuPlanes& planes, size_t panel,
-                                   unsigned index, BlockWeights& weights) {
-  using S = Stage<kFormat>;
-  // A last panel that is not there: its rows are computed for nothing.
-  const size_t first = (panel < planes.panels ? panel : planes.panels - 1) * planes.units;
-  const unsigned lane = lane_index();
-  constexpr unsigned kHighLane = S::kLayout.high_lane_bytes();
-  weights.quants[index] = matrix.planes + first * S::kQuantBytes + lane * 16;
-  weights.high[index] = matrix.planes + planes.high + first * S::kHighBytes +
-                        lane * (kHighLane < 16 ? kHighLane : 16);
-  if (lane / kGpuPanelRows != index) return;
-  const unsigned row = lane % kGpuPanelRows;
-  weights.scales =
-      matrix.planes + planes.scales + (first * kGpuPanelRows + row) * S::kLayout.scale_bytes;
-  weights.factors = matrix.planes + planes.factors +
-                    (first / kGpuFactorUnits * kGpuPanelRows + row) * S::kLayout.factor_bytes;
-}
-
-// The lane's part of unit 0 of both panels: of one matrix, or of a gate's two.
-template <Format kFormat>
-GPU_FUNCTION BlockWeights place_many_weights(const GpuProduct& product, const BlockPlace& place,
-                                             const GpuPlanes& planes) {
-  const bool gate = product.finish == GpuFinish::kGate;
-  const size_t panel = place.row / kGpuPanelRows;
-  const GpuMatrix& first = product.parts[place.part].matrix;
-  BlockWeights weights;
-  place_many_panel<kFormat>(first, planes, panel, 0, weights);
-  place_many_panel<kFormat>(gate ? product.parts[1].matrix : first, planes,
-                            gate ? panel : panel + 1, 1, weights);
-  return weights;
 }
 
 template <Format kFormat>
@@ -221,7 +174,7 @@ GPU_FUNCTION void add_many_units(const BlockWeights& weights, const ManySource& 
   const unsigned lane = lane_index();
   const unsigned lane_input =
       lane / 4 * I::kRowBytes + lane % 4 * (I::kLayout.scale_columns / 4 * 2);
-  // The warp takes what it has copied itself, which is why nobody need be waited for.
+  // A warp reads here only what it has copied itself, so it waits for no other.
   const auto form = [&](unsigned of) {
     wait_for_copies<M::kStages - 2>();
     meet_warp();
@@ -294,10 +247,7 @@ GPU_FUNCTION void form_factors(const GpuNormFactor& norm, size_t first, unsigned
       if (lane_index() == index) own = sum;
     }
     if (lane_index() < kAtOnce && begin + lane_index() < tokens) {
-      factors[begin + lane_index()] =
-          norm.chunk_sums == nullptr
-              ? 1.0F
-              : 1 / root(own / static_cast<float>(norm.columns) + norm.epsilon);
+      factors[begin + lane_index()] = norm.chunk_sums == nullptr ? 1.0F : factor_of_sum(norm, own);
     }
   }
 }
@@ -333,9 +283,8 @@ GPU_FUNCTION void finish_many_gate(const GpuProduct& product, const BlockPlace& 
         y[part] = finish_part(product, product.parts[part], total[part][group][index],
                               factors[token], token, place.row + row);
       }
-      const float activated = y[0] / (1 + exponential_of(-y[0]));
       reinterpret_cast<uint16_t*>(own + token * kRowBytes)[row] =
-          to_bf16(multiply(activated, y[1]));
+          to_bf16(gated_by_silu(y[0], y[1]));
     }
   }
   meet_warp();
@@ -361,7 +310,7 @@ GPU_FUNCTION void finish_many(const GpuProduct& product, const BlockPlace& place
   }
   auto* const own = reinterpret_cast<float*>(memory);
   for_each_sum<kGroups>([&](unsigned panel, unsigned group, unsigned index) {
-    own[many_token(group, index) * kManySumsStride + many_row(panel, index)] =
+    own[many_token(group, index) * kSumsStride + many_row(panel, index)] =
         total[panel][group][index];
   });
   meet_warp();
@@ -371,14 +320,14 @@ GPU_FUNCTION void finish_many(const GpuProduct& product, const BlockPlace& place
     if (row >= part.matrix.rows) return;
     GPU_UNROLL_BY(4)
     for (unsigned token = 0; token < tokens; ++token) {
-      finish_part(product, part, own[token * kManySumsStride + lane_index()], factors[token],
+      finish_part(product, part, own[token * kSumsStride + lane_index()], factors[token],
                   first + token, row);
     }
     return;
   }
   GPU_KEEP_LOOP
   for (unsigned token = 0; token < tokens; ++token) {
-    finish_token(product, place, own[token * kManySumsStride + lane_index()], factors[token],
+    finish_token(product, place, own[token * kSumsStride + lane_index()], factors[token],
                  first + token);
   }
 }
@@ -392,10 +341,12 @@ void multiply_many(GpuProduct product, size_t part_begin, size_t part_end, ManyC
   const unsigned wanted = block_column() / cut.windows * warps + warp_index();
   const bool is_block = wanted < cut.blocks;  // else its warp helps the others alone
   const unsigned block = is_block ? wanted : cut.blocks - 1;
-  const BlockPlace place = many_place(product, part_begin, part_end, block);
+  const BlockPlace place = block_place(product, part_begin, part_end, block);
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
-  const BlockWeights weights = place_many_weights<kFormat>(product, place, planes);
+  const bool gate = product.finish == GpuFinish::kGate;
+  const BlockWeights weights = place_panels<kFormat>(
+      matrix, gate ? product.parts[1].matrix : matrix, gate, planes, place, /*unit=*/0);
   const ManyWalk<kIsSplit> walk = {kIsSplit ? block_row() : 0, static_cast<unsigned>(planes.units)};
   std::byte* const stages = shared_memory() + M::kWeights + warp_index() * M::kWarpBytes;
   ManyWalk<kIsSplit> asked = walk;
@@ -473,26 +424,14 @@ void add_many_partials(GpuProduct product, size_t part_begin, size_t part_end, M
   float y = sums[0];
   GPU_UNROLL
   for (unsigned sum = 1; sum < kManyClasses; ++sum) y += sums[sum];
-  finish_token(product, many_place(product, part_begin, part_end, block), y, factor, token);
-}
-
-// The blocks of 32 rows of parts [begin, end), which are of one format.
-constexpr size_t many_blocks(const GpuProduct& product, size_t begin, size_t end) {
-  if (product.finish == GpuFinish::kGate) {
-    return divide_up<size_t>(product.parts[0].matrix.rows, kGpuPanelRows);
-  }
-  size_t blocks = 0;
-  for (size_t part = begin; part < end; ++part) {
-    blocks += divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
-  }
-  return blocks;
+  finish_token(product, block_place(product, part_begin, part_end, block), y, factor, token);
 }
 
 template <Format kFormat, unsigned kGroups>
 ManyCut cut_many(const GpuProduct& product, size_t begin, size_t end) {
   using M = ManyShared<kFormat, kGroups>;
   ManyCut cut;
-  cut.blocks = static_cast<unsigned>(many_blocks(product, begin, end));
+  cut.blocks = static_cast<unsigned>(product_blocks(product, begin, end));
   cut.windows = static_cast<unsigned>(divide_up<size_t>(product.token_limit, M::kTokens));
   cut.tokens = size_t{cut.windows} * M::kTokens;
   cut.warps = M::kWarps;

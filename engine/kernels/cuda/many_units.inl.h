@@ -167,13 +167,7 @@ GPU_FUNCTION void add_many_plain(const ManyPlace& place, const std::byte* stage,
                                  ManySums<kGroups>& sums) {
   constexpr unsigned kParts = Stage<kFormat>::kParts;
   uint32_t a[kBlockPanels][2][kParts][4];
-  GPU_UNROLL
-  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-    GPU_UNROLL
-    for (unsigned step = 0; step < 2; ++step) {
-      read_weights<kFormat>(stage, panel, 0, half * 2 + step, a[panel][step]);
-    }
-  }
+  read_half<kFormat>(stage, 0, half, a);
   GPU_UNROLL
   for (unsigned first = 0; first < kGroups; first += kGroupsAtOnce) {
     Words4 x[kGroupsAtOnce];
@@ -248,13 +242,10 @@ GPU_FUNCTION void add_many_wide(const ManyPlace& place, const std::byte* stage, 
                                 ManySums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][1][4];
   Scale scales[kBlockPanels][2];
+  read_half<kFormat>(stage, tile, half, a);
   GPU_UNROLL
-  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-    GPU_UNROLL
-    for (unsigned step = 0; step < 2; ++step) {
-      read_weights<kFormat>(stage, panel, tile, half * 2 + step, a[panel][step]);
-      scales[panel][step] = tile_scales[panel][step].halves[half];
-    }
+  for (unsigned row = 0; row < kBlockPanels * 2; ++row) {
+    scales[row / 2][row % 2] = tile_scales[row / 2][row % 2].halves[half];
   }
   GPU_UNROLL
   for (unsigned first = 0; first < kGroups; first += kGroupsAtOnce) {

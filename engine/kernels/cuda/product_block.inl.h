@@ -12,12 +12,10 @@
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
 #include "engine/kernels/cuda/kernel_words.inl.h"
-#include "engine/kernels/cuda/product_finish.inl.h"
+#include "engine/kernels/cuda/product_place.inl.h"
 
 namespace lockstep {
 namespace {
-
-constexpr unsigned kSumsStride = 36;  // floats: a warp's stores meet in no bank of shared memory
 
 // More than 99 KiB not every GPU has; three blocks of a multiprocessor hold 72 KiB each. How many
 // stages that gives, and more than eight being of no use, was not measured.
@@ -40,49 +38,6 @@ constexpr size_t product_shared_bytes() {
   constexpr size_t kSums = sizeof(float) * kProductWarps * kGroups * kGroupTokens * kSumsStride;
   static_assert(kStages <= kSharedBytesMax && kSums <= kSharedBytesMax);
   return kStages > kSums ? kStages : kSums;
-}
-
-template <Format kFormat>
-GPU_FUNCTION void place_panel(const GpuMatrix& matrix, const GpuPlanes& planes, size_t panel,
-                              unsigned index, BlockWeights& weights) {
-  using S = Stage<kFormat>;
-  // A last panel that is not there: its rows are computed for nothing.
-  const size_t first =
-      (panel < planes.panels ? panel : planes.panels - 1) * planes.units + warp_index();
-  const unsigned lane = lane_index();
-  weights.quants[index] = matrix.planes + first * S::kQuantBytes + lane * 16;
-  constexpr unsigned kHighLane = S::kLayout.high_lane_bytes();
-  weights.high[index] = matrix.planes + planes.high + first * S::kHighBytes +
-                        lane * (kHighLane < 16 ? kHighLane : 16);
-  if (lane / kGpuPanelRows != index) return;
-  const unsigned row = lane % kGpuPanelRows;
-  weights.scales =
-      matrix.planes + planes.scales + (first * kGpuPanelRows + row) * S::kLayout.scale_bytes;
-  weights.factors = matrix.planes + planes.factors +
-                    (first / kGpuFactorUnits * kGpuPanelRows + row) * S::kLayout.factor_bytes;
-}
-
-// Both panels of a block: of one matrix, or of a gate's two.
-template <Format kFormat>
-GPU_FUNCTION BlockWeights place_panels(const GpuMatrix& first, const GpuMatrix& second, bool gate,
-                                       const GpuPlanes& planes, const BlockPlace& place) {
-  const size_t panel = place.row / kGpuPanelRows;
-  BlockWeights weights;
-  place_panel<kFormat>(first, planes, panel, 0, weights);
-  place_panel<kFormat>(second, planes, gate ? panel : panel + 1, 1, weights);
-  return weights;
-}
-
-// Which rows block `block` computes, of parts [part, part_end), or of both parts of a gate.
-GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size_t part_end,
-                                    size_t block) {
-  if (product.finish == GpuFinish::kGate) return {0, block * kGpuPanelRows, block};
-  for (; part + 1 < part_end; ++part) {
-    const size_t blocks = divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
-    if (block < blocks) break;
-    block -= blocks;
-  }
-  return {part, block * kBlockRows, block};
 }
 
 template <Format kFormat>
@@ -170,18 +125,6 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
 
   finish_tokens<kProductWarps, kSumsStride>(product, place, gather_sums(sums), input.tokens,
                                             kTokens, factors, first);
-}
-
-// Blocks of the parts [begin, end), which are of one format.
-constexpr size_t product_blocks(const GpuProduct& product, size_t begin, size_t end) {
-  if (product.finish == GpuFinish::kGate) {
-    return divide_up<size_t>(product.parts[0].matrix.rows, kGpuPanelRows);
-  }
-  size_t blocks = 0;
-  for (size_t part = begin; part < end; ++part) {
-    blocks += divide_up<size_t>(product.parts[part].matrix.rows, kBlockRows);
-  }
-  return blocks;
 }
 
 // Calls launch.operator()<kFormat>(begin, end) for each run of parts of one format.

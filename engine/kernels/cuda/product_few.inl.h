@@ -244,7 +244,7 @@ class UnitStream {
     const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
     const bool gate = product_.finish == GpuFinish::kGate;
     weights_ = place_panels<kFormat>(matrix, gate ? product_.parts[1].matrix : matrix, gate, planes,
-                                     place);
+                                     place, warp_index());
   }
   GPU_FUNCTION void ask(std::byte* stage) {
     if (block_ < blocks_ && unit_ < units_) {

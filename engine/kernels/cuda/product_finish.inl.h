@@ -39,10 +39,14 @@ struct BlockPlace {
   size_t block;  // of the part
 };
 
+// `sum`: of all chunks.
+GPU_FUNCTION float factor_of_sum(const GpuNormFactor& norm, float sum) {
+  return 1 / root(sum / static_cast<float>(norm.columns) + norm.epsilon);
+}
+
 // `sum`: of the chunks that the lane takes. Called by all lanes.
 GPU_FUNCTION float factor_of_sums(const GpuNormFactor& norm, float sum) {
-  sum = add_lanes(sum, kWarpThreads / 2);
-  return 1 / root(sum / static_cast<float>(norm.columns) + norm.epsilon);
+  return factor_of_sum(norm, add_lanes(sum, kWarpThreads / 2));
 }
 
 GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, size_t token) {
@@ -91,8 +95,7 @@ GPU_FUNCTION void finish_gate(const GpuProduct& product, const BlockPlace& place
   const size_t row = place.row + lane_index() % kGpuPanelRows;
   const size_t rows = product.parts[0].matrix.rows;
   if (lane_index() < kGpuPanelRows && row < rows) {
-    const float activated = y / (1 + exponential_of(-y));
-    store_row(product.gate, token, row, multiply(activated, gated));
+    store_row(product.gate, token, row, gated_by_silu(y, gated));
   } else if (row >= rows && lane_index() < kGpuPanelRows) {
     store_padding(product.gate, token, row);
   } else if (place.row % kBlockRows == 0 && place.row + kGpuPanelRows >= rows) {

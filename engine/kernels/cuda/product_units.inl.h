@@ -34,18 +34,25 @@ GPU_FUNCTION Words2 read_narrow(Input& input, unsigned group, size_t column, uns
   return load_8(input.lane_row(group) + column * sizeof(uint16_t));
 }
 
+// The A operands of both panels for half `half` of tile `tile`: 32 columns, two steps.
+template <Format kFormat>
+GPU_FUNCTION void read_half(const std::byte* stage, unsigned tile, unsigned half,
+                            uint32_t (&a)[kBlockPanels][2][Stage<kFormat>::kParts][4]) {
+  GPU_UNROLL
+  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
+    GPU_UNROLL
+    for (unsigned step = 0; step < 2; ++step) {
+      read_weights<kFormat>(stage, panel, tile, half * 2 + step, a[panel][step]);
+    }
+  }
+}
+
 // Weights that are no quants: 32 columns of a tile.
 template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_plain(Input& input, const std::byte* stage, size_t column, unsigned half,
                             ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][Stage<kFormat>::kParts][4];
-  GPU_UNROLL
-  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-    GPU_UNROLL
-    for (unsigned step = 0; step < 2; ++step) {
-      read_weights<kFormat>(stage, panel, 0, half * 2 + step, a[panel][step]);
-    }
-  }
+  read_half<kFormat>(stage, 0, half, a);
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
     const Words4 x = read_wide(input, group, column, /*tile=*/0, half);
@@ -106,13 +113,7 @@ template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_wide(Input& input, const std::byte* stage, size_t column, unsigned tile,
                            unsigned half, const TileScales& scales, ProductSums<kGroups>& sums) {
   uint32_t a[kBlockPanels][2][1][4];
-  GPU_UNROLL
-  for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-    GPU_UNROLL
-    for (unsigned step = 0; step < 2; ++step) {
-      read_weights<kFormat>(stage, panel, tile, half * 2 + step, a[panel][step]);
-    }
-  }
+  read_half<kFormat>(stage, tile, half, a);
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) {
     const Words4 x = read_wide(input, group, column, tile, half);

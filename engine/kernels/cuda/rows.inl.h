@@ -51,7 +51,7 @@ GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
     }
     float value = form.input[row * form.input_stride + column];
     if (form.up != nullptr) {
-      value = value / (1.0F + exponential_of(-value)) * form.up[row * form.input_stride + column];
+      value = gated_by_silu(value, form.up[row * form.input_stride + column]);
     }
     store_row(form.rows, row, column, value);
   }
