@@ -16,7 +16,8 @@ class DynamicLibrary {
   // may have threads of their own. Fails with kMachineRefused: the loader's words on the first.
   static Result<DynamicLibrary> open(std::initializer_list<std::string> names);
 
-  // False, and `function` is null: there is none of this name. Which type it has nobody checks.
+  // Sets `function` to the library's function of this name, whose type is not checked. False, and
+  // null, if it has none.
   template <typename Function>
   bool find(const char* name, Function*& function) const {
     function = reinterpret_cast<Function*>(address_of(name));

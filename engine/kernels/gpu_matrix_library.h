@@ -30,7 +30,7 @@ struct GpuMatrixProduct {
 // A shape (rows, columns, strides of inputs and sums) has one kernel, whether it accumulates or
 // not, chosen when it is prepared: one that cuts no sum, and computes any number of tokens, or
 // whole steps of them: then the last ones are computed in the library's memory, beside others that
-// nobody reads. It is the same for all numbers, so a token's bits depend neither on how many there
+// are not read. It is the same for all numbers, so a token's bits depend neither on how many there
 // are nor on which of them it is; two kernels for a shape, one for few tokens, would make them
 // depend on the neighbours. Of NVIDIA's library that is how its kernels are built, but nothing that
 // it promises: tests/engine/runtime/gpu_matrix_library_test.cpp compares.

@@ -165,8 +165,8 @@ bool may_be_needed(std::string_view name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// A tensor that nobody uses, though answers may depend on it, means that the file's model is not
-// the one we would compute.
+// A tensor that the graph does not use, though answers may depend on it, shows that the file's
+// model is not the one we would compute.
 Result<void> find_left_out(const GgufFile& file, Model& model) {
   std::set<std::string_view> used;
   for (const Weight& weight : model.graph.weights()) used.insert(weight.name);

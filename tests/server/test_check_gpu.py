@@ -124,7 +124,7 @@ def test_a_pack_says_which_library_is_not_found(tmp_path):
     assert check_gpu.LOADED not in done.stderr
     assert not (tmp_path / "out/device.txt").exists()
     assert start(*options, "--only", "device", **environment).returncode == 0
-    # What programs load by themselves: the loader ends at a file of the name that is no library.
+    # Programs load these by themselves: a file of that name that is no library ends the search.
     (libraries / check_gpu.LOADED).write_text("none")
     done = start(*options, "--only", "device", **environment)
     assert done.returncode == 1 and f"{check_gpu.LOADED} cannot be loaded" in done.stderr

@@ -2,9 +2,8 @@
 //
 // operator new and delete are this heap's (heap_operators.cpp): from open_gpu_heap() on, what they
 // give is memory that the GPU reaches under the same address, and so is what a std::vector holds.
-// What lies on the stack or in static storage the GPU does not reach. It is the host's memory,
-// pinned: a GPU that others use gives up none of its own, and nothing moves to and fro between the
-// two.
+// The GPU does not reach the stack or static storage. The heap is the host's memory, pinned: a GPU
+// that others use gives up none of its own, and nothing moves to and fro between the two.
 #pragma once
 
 #include <cstddef>
