@@ -344,9 +344,7 @@ void multiply_many(GpuProduct product, size_t part_begin, size_t part_end, ManyC
   const BlockPlace place = block_place(product, part_begin, part_end, block);
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
-  const bool gate = product.finish == GpuFinish::kGate;
-  const BlockWeights weights = place_panels<kFormat>(
-      matrix, gate ? product.parts[1].matrix : matrix, gate, planes, place, /*unit=*/0);
+  const BlockWeights weights = place_panels<kFormat>(product, planes, place, /*unit=*/0);
   const ManyWalk<kIsSplit> walk = {kIsSplit ? block_row() : 0, static_cast<unsigned>(planes.units)};
   std::byte* const stages = shared_memory() + M::kWeights + warp_index() * M::kWarpBytes;
   ManyWalk<kIsSplit> asked = walk;

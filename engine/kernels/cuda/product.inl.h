@@ -70,9 +70,7 @@ void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
   const BlockPlace place = block_place(product, part_begin, part_end, block_column());
   const GpuMatrix& matrix = product.parts[place.part].matrix;
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), matrix.rows, matrix.columns);
-  const bool gate = product.finish == GpuFinish::kGate;
-  BlockWeights weights = place_panels<kFormat>(matrix, gate ? product.parts[1].matrix : matrix,
-                                               gate, planes, place, warp_index());
+  BlockWeights weights = place_panels<kFormat>(product, planes, place, warp_index());
   const auto units = static_cast<unsigned>(planes.units);
   begin_weights<kFormat>(weights, units);
   follow_launches();

@@ -42,6 +42,16 @@ GPU_FUNCTION BlockWeights place_panels(const GpuMatrix& first, const GpuMatrix& 
   return weights;
 }
 
+// The same of a product's block.
+template <Format kFormat>
+GPU_FUNCTION BlockWeights place_panels(const GpuProduct& product, const GpuPlanes& planes,
+                                       const BlockPlace& place, unsigned unit) {
+  const bool gate = product.finish == GpuFinish::kGate;
+  const GpuMatrix& matrix = product.parts[place.part].matrix;
+  return place_panels<kFormat>(matrix, gate ? product.parts[1].matrix : matrix, gate, planes, place,
+                               unit);
+}
+
 // Which rows block `block` computes, of parts [part, part_end), or of both parts of a gate.
 GPU_FUNCTION BlockPlace block_place(const GpuProduct& product, size_t part, size_t part_end,
                                     size_t block) {
