@@ -11,6 +11,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/machine/arena_rules.h"
 #include "engine/placement/device_rules.h"
+#include "engine/placement/layout_speed.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/placement/gpu_traits.h"
+#include "engine/placement/layout_speed.h"
 
 namespace lockstep {
 namespace {
@@ -23,26 +24,15 @@ void set_speed(double bytes_per_second, bool measured, MachinePlan::Rank& rank) 
   rank.seconds_per_token = static_cast<double>(rank.read_bytes) / bytes_per_second;
 }
 
-double slowest_experts(PlanRanks ranks) {
-  double seconds = 0;
+// As the placement reads it off the layout.
+double seconds_of_reading(PlanRanks ranks, size_t gpu_count) {
+  std::vector<ReadBytes> read;
+  std::vector<double> bytes_per_second;
   for (const MachinePlan::Rank& rank : ranks) {
-    seconds =
-        std::max(seconds, static_cast<double>(rank.read_expert_bytes) / rank.bytes_per_second);
+    read.push_back({.all = rank.read_bytes, .experts = rank.read_expert_bytes});
+    bytes_per_second.push_back(rank.bytes_per_second);
   }
-  return seconds;
-}
-
-// The slowest rank of each kind of weights. Where GPUs and nodes have experts, layers are either's.
-double read_seconds(PlanRanks gpus, PlanRanks nodes) {
-  double dense = 0;
-  for (const PlanRanks ranks : {gpus, nodes}) {
-    for (const MachinePlan::Rank& rank : ranks) {
-      const double expert_seconds =
-          static_cast<double>(rank.read_expert_bytes) / rank.bytes_per_second;
-      dense = std::max(dense, rank.seconds_per_token - expert_seconds);
-    }
-  }
-  return dense + slowest_experts(nodes) + slowest_experts(gpus);
+  return read_seconds(read, bytes_per_second, gpu_count);
 }
 
 // The estimate of a layout; one body for nodes alone, one for GPUs, with or without nodes.
@@ -133,7 +123,7 @@ class GpuSpeedModel final : public SpeedModel {
           fmt::format("how fast the memory of {} is, is not known", fmt::join(silent, ", "));
       return {};
     }
-    plan.read_seconds = read_seconds(gpus, nodes);
+    plan.read_seconds = seconds_of_reading(plan.ranks, gpus.size());
     plan.tokens_per_second = 1 / plan.read_seconds;
     if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
     plan.verdict = verdict(speeds);

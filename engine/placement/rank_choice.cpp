@@ -1,11 +1,10 @@
 #include "engine/placement/rank_choice.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "engine/base/log.h"
-#include "engine/operations/operation_table.h"
+#include "engine/placement/layout_speed.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/placer.h"
 
@@ -36,12 +35,13 @@ class NodeMeasurement {
     if (!bandwidths) return std::unexpected(bandwidths.error());
     NodeSpeed speed;
     speed.bytes_per_second = std::move(*bandwidths);
-    speed.read_seconds = read_seconds(speed.bytes_per_second);
+    speed.read_seconds =
+        read_seconds(bytes_per_token(model_, layout_), speed.bytes_per_second, /*gpu_count=*/0);
     if (layout_.places.size() == 1) {
       speed.one_rank_tokens_per_second = speed.tokens_per_second();
       return speed;
     }
-    speed.exchanges_per_token = count_exchanges();
+    speed.exchanges_per_token = exchanges_per_token(model_, layout_);
     const size_t columns = model_.graph.columns(model_.graph.nodes().front().output);
     const auto exchange = machine_.meter.exchange_seconds(layout_.places, columns * sizeof(float));
     if (!exchange) return std::unexpected(exchange.error());
@@ -53,24 +53,6 @@ class NodeMeasurement {
   }
 
  private:
-  // Ranks wait for the slowest at the dense weights of a layer, and again at its experts.
-  double read_seconds(const std::vector<double>& bytes_per_second) const {
-    const std::vector<ReadBytes> read = bytes_per_token(model_, layout_);
-    double dense = 0;
-    double experts = 0;
-    for (size_t rank = 0; rank < read.size(); ++rank) {
-      const double rate = bytes_per_second[rank];
-      dense = std::max(dense, static_cast<double>(read[rank].all - read[rank].experts) / rate);
-      experts = std::max(experts, static_cast<double>(read[rank].experts) / rate);
-    }
-    return dense + experts;
-  }
-
-  uint32_t count_exchanges() const {
-    const Plan plan = make_plan(model_.graph, layout_.split, 0, layout_.options_of(0));
-    return static_cast<uint32_t>(std::ranges::count(plan.steps, Meet::kAllRanks, &Step::meet));
-  }
-
   // Tokens per second; 0 where one rank has no space.
   Result<double> estimate_one_rank(size_t kv_pages) const {
     const Settings settings = on_one_rank(settings_, layout_.devices);
@@ -136,35 +118,6 @@ class RankChooser {
 };
 
 }  // namespace
-
-std::vector<std::vector<WeightSlice>> place_all_weights(const Model& model,
-                                                        const ModelLayout& layout) {
-  std::vector<std::vector<WeightSlice>> slices;
-  for (size_t rank = 0; rank < layout.split.rank_count; ++rank) {
-    slices.push_back(make_plan(model.graph, layout.split, rank, layout.options_of(rank)).weights);
-  }
-  return slices;
-}
-
-std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout) {
-  std::set<WeightId> read;
-  for (const GraphNode& node : model.graph.nodes()) {
-    if (row_of(node.operation).cost == Cost::kMatrix) read.insert(node.weight);
-  }
-  std::vector<ReadBytes> bytes;
-  for (const auto& slices : place_all_weights(model, layout)) {
-    ReadBytes& own = bytes.emplace_back();
-    for (const WeightId weight : read) own.all += slices[weight].size_bytes;
-    for (const GraphNode& node : model.graph.nodes()) {
-      if (node.experts.empty()) continue;
-      const GraphNode& routing = model.graph.producer(node.inputs[1]);
-      const uint64_t each = slices[node.experts.front()].size_bytes;
-      own.experts += each * routing.chosen_count;
-    }
-    own.all += own.experts;
-  }
-  return bytes;
-}
 
 Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& settings,
                                      const Machine& machine, const ModelLayout& layout,

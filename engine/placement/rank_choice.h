@@ -15,19 +15,6 @@
 
 namespace lockstep {
 
-// The bytes of a rank's weights that one generated token reads: all of each matrix that is
-// multiplied with, and of experts as many as it goes to.
-struct ReadBytes {
-  uint64_t all = 0;
-  uint64_t experts = 0;  // of them
-};
-
-std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout);
-
-// Every rank's slices, by WeightId.
-std::vector<std::vector<WeightSlice>> place_all_weights(const Model& model,
-                                                        const ModelLayout& layout);
-
 // One sequence's generation by the memory's bandwidth and the exchanges alone.
 struct NodeSpeed {
   std::vector<double> bytes_per_second;   // that each rank reads of its memory
