@@ -58,19 +58,27 @@ double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1U << 30U);
 }
 
-// Every GPU holds an even share.
+// As far as the sum of their memory tells: how much falls to each is for the layout to say.
 bool fits_on_gpus(const Topology& topology, uint64_t model_bytes, uint64_t nccl_bytes,
                   std::string& reason) {
-  const uint64_t share = (model_bytes + topology.gpus.size() - 1) / topology.gpus.size();
-  const Gpu& fullest = *std::ranges::min_element(topology.gpus, {}, &usable_bytes);
-  const bool fits = share + nccl_bytes <= usable_bytes(fullest);
+  uint64_t space = 0;
+  bool each_has_some = true;
+  std::vector<std::string> spaces;
+  for (const Gpu& gpu : topology.gpus) {
+    const uint64_t usable = usable_bytes(gpu);
+    const uint64_t own = usable - std::min(usable, nccl_bytes);
+    space += own;
+    each_has_some = each_has_some && own > 0;
+    spaces.push_back(fmt::format("gpu{} {:.1f}", gpu.index, gib(own)));
+  }
+  const bool fits = each_has_some && model_bytes <= space;
   const std::string beside =
-      nccl_bytes == 0 ? "" : fmt::format(" beside {:.1f} GiB for NCCL", gib(nccl_bytes));
+      nccl_bytes == 0 ? "" : fmt::format(" beside {:.1f} GiB each for NCCL", gib(nccl_bytes));
   reason = fmt::format(
-      "the model {} on all GPUs: {:.1f} GiB of weights, cache and activations at least fall to "
-      "each of {}{}, gpu{} has space for {:.1f} GiB",
-      fits ? "fits" : "does not fit", gib(share), topology.gpus.size(), beside, fullest.index,
-      gib(usable_bytes(fullest)));
+      "the model {} on all GPUs: {:.1f} GiB of weights, cache and activations at least, space for "
+      "{:.1f} GiB{} ({})",
+      fits ? "fits" : "does not fit", gib(model_bytes), gib(space), beside,
+      fmt::join(spaces, ", "));
   return fits;
 }
 

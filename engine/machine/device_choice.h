@@ -23,8 +23,8 @@ struct DeviceChoice {
 bool may_choose_gpus(std::string_view request);
 
 // `request`: "cpu" (every node), "gpu" (every GPU), "all" (both), names with commas between
-// ("gpu0,gpu1,node0"), or "auto": every GPU where an even share of `model_bytes` (of weights, cache
-// and activations) fits on each of them beside `nccl_bytes`, else every node. Fails with
+// ("gpu0,gpu1,node0"), or "auto": every GPU where each has space beside `nccl_bytes` and all of
+// them together for `model_bytes` (of weights, cache and activations), else every node. Fails with
 // kInvalidInput for a request that is none of these or names a node that cannot have ranks, with
 // kMachineRefused for a GPU that is not there, unless it can never be (Topology::gpus_possible).
 Result<DeviceChoice> choose_devices(std::string_view request, const Topology& topology,

@@ -9,6 +9,7 @@
 #include "engine/base/check.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/collectives/gpu_all_reduce_choice.h"
+#include "engine/collectives/gpu_mailbox.h"
 #include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/nccl.h"
 #include "engine/placement/gpu_traits.h"
@@ -20,8 +21,8 @@ namespace {
 constexpr double kShareParts = 64;
 // Each of several ranks of processors has so many: 64 for two of them.
 constexpr double kPartsPerRank = 32;
-// The part of a GPU's memory that limits its share; the rest is for the cache and what lies there
-// whatever the share is. A guess.
+// The part that a GPU's share may have of the memory left beside what lies there whatever the share
+// is; the rest is for a longer cache. A guess.
 constexpr double kGpuPartForModel = 0.8;
 
 // Tokens of a pass if the user gives none and only GPUs compute: prompted tokens, however few, have
@@ -52,50 +53,34 @@ double in_parts(double share, double parts) {
   return std::max(1.0, std::round(share * parts));
 }
 
-// GPUs alone share by them. None: one of the GPUs does not say.
-std::vector<double> shares_of_gpus(const GpuSpeeds& speeds) {
-  std::vector<double> bandwidths;
-  for (const auto& [gpu, speed] : speeds.bytes_per_second) {
-    if (speed <= 0) return {};
-    bandwidths.push_back(speed);
+// The parts of the model for which these GPUs have space.
+std::vector<double> limits_of(const Topology& topology, const std::vector<int>& gpus,
+                              const GpuNeeds& needs) {
+  std::vector<double> limits;
+  for (const int index : gpus) {
+    const uint64_t usable = usable_bytes(gpu_at(topology, index));
+    const auto left = static_cast<double>(usable - std::min(usable, needs.each_bytes));
+    const double part = kGpuPartForModel * left / static_cast<double>(needs.shared_bytes);
+    limits.push_back(needs.shared_bytes == 0 ? 1 : std::min(part, 1.0));
   }
-  return shares_in_parts(bandwidths);
+  return limits;
 }
 
-// By bandwidth, but for GPUs that have no space for so much. In parts of kShareParts: what is
-// measured differs a little from start to start, and where the model is cut must not, since sums
-// depend on it. `gpus`: the places of these devices' GPUs, in their order.
-Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devices,
-                                const GpuSpeeds& speeds, uint64_t model_bytes,
-                                std::span<RankPlace> gpus, std::span<RankPlace> nodes) {
-  double gpu_bandwidth = 0;
-  for (const int index : devices.gpus) {
-    const double own = speeds.bytes_per_second.at(index);
-    gpu_bandwidth += own;
-    if (own > 0) continue;
-    return invalid_input(
-        "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
-        index, fmt::join(std::vector<int>(gpus.size() + nodes.size(), 1), ":"));
+// The shares of GPUs alone, in whole parts. None: even ones, since the GPUs are of one kind or one
+// of them does not say how fast it is, and all have space for as much.
+std::vector<double> shares_of_gpus(const Topology& topology, const std::vector<int>& gpus,
+                                   const std::optional<GpuSpeeds>& speeds, const GpuNeeds& needs) {
+  std::vector<double> bandwidths(gpus.size(), 1);
+  bool alike = true;
+  if (speeds) {
+    std::ranges::transform(gpus, bandwidths.begin(),
+                           [&](int gpu) { return speeds->bytes_per_second.at(gpu); });
+    alike = std::ranges::any_of(bandwidths, [](double speed) { return speed <= 0; });
+    if (alike) bandwidths.assign(gpus.size(), 1);
   }
-  const auto measured = machine.meter.read_speeds(nodes);
-  if (!measured) return std::unexpected(measured.error());
-  const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
-  double taken = 0;
-  for (size_t rank = 0; rank < gpus.size(); ++rank) {
-    const Gpu& gpu = gpu_at(machine.topology, devices.gpus[rank]);
-    const double space = kGpuPartForModel * static_cast<double>(usable_bytes(gpu)) /
-                         static_cast<double>(model_bytes);
-    const double own = speeds.bytes_per_second.at(gpu.index);
-    const double share = std::min(own / (gpu_bandwidth + node_bandwidth), space);
-    gpus[rank].share = in_parts(share, kShareParts);
-    taken += gpus[rank].share;
-  }
-  const double left = std::max(static_cast<double>(nodes.size()), kShareParts - taken);
-  for (size_t rank = 0; rank < nodes.size(); ++rank) {
-    nodes[rank].share =
-        in_parts(left / kShareParts * (*measured)[rank] / node_bandwidth, kShareParts);
-  }
-  return {};
+  auto shares = shares_in_parts(shares_within(bandwidths, limits_of(topology, gpus, needs)));
+  const bool even = alike && std::ranges::count(shares, shares.front()) == std::ssize(shares);
+  return even ? std::vector<double>() : shares;
 }
 
 // Each GPU is one rank.
@@ -172,7 +157,7 @@ class NodeRules final : public DeviceRules {
     return false;
   }
   Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
-                                        const DeviceChoice& devices, uint64_t /*gpu_bytes*/,
+                                        const DeviceChoice& devices, const GpuNeeds& /*needs*/,
                                         const std::optional<GpuSpeeds>& /*speeds*/) const override {
     auto places = find_node_places(settings, machine.topology, devices, settings.rank_count,
                                    settings.shares, machine.cpu_limit);
@@ -293,10 +278,18 @@ class GpuRules final : public RulesWithGpus {
     return settings.shares.empty() && !are_alike(topology, devices.gpus);
   }
   Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
-                                        const DeviceChoice& devices, uint64_t /*gpu_bytes*/,
+                                        const DeviceChoice& devices, const GpuNeeds& needs,
                                         const std::optional<GpuSpeeds>& speeds) const override {
-    return place_gpu_ranks(machine.topology, devices.gpus,
-                           speeds ? shares_of_gpus(*speeds) : settings.shares);
+    const Topology& topology = machine.topology;
+    // GPUs that somebody has named are refused where one is too small, with what would fit.
+    GpuNeeds limiting = devices.automatic ? needs : GpuNeeds();
+    if (devices.gpus.size() > 1) {
+      limiting.each_bytes += gpu_mailbox_bytes(devices.gpus.size(), GpuPeers().channel_count);
+    }
+    return place_gpu_ranks(topology, devices.gpus,
+                           settings.shares.empty()
+                               ? shares_of_gpus(topology, devices.gpus, speeds, limiting)
+                               : settings.shares);
   }
 };
 
@@ -343,7 +336,7 @@ class MixedRules final : public RulesWithGpus {
   }
   // GPUs first. The nodes' ranks have what cores and what time the threads that drive GPUs leave.
   Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
-                                        const DeviceChoice& devices, uint64_t gpu_bytes,
+                                        const DeviceChoice& devices, const GpuNeeds& needs,
                                         const std::optional<GpuSpeeds>& speeds) const override {
     const Topology& topology = machine.topology;
     auto places = place_gpu_ranks(topology, devices.gpus, {});
@@ -360,7 +353,7 @@ class MixedRules final : public RulesWithGpus {
     places->insert(places->end(), nodes->begin(), nodes->end());
     if (settings.shares.empty()) {
       const std::span<RankPlace> all(*places);
-      auto shared = share_by_bandwidth(machine, devices, *speeds, gpu_bytes, all.first(gpu_count),
+      auto shared = share_by_bandwidth(machine, devices, *speeds, needs, all.first(gpu_count),
                                        all.subspan(gpu_count));
       if (!shared) return std::unexpected(shared.error());
     }
@@ -381,12 +374,12 @@ const DeviceRules& rules_of(const DeviceChoice& devices) {
 }
 
 Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machine& machine,
-                                           const DeviceChoice& devices, uint64_t gpu_bytes,
+                                           const DeviceChoice& devices, const GpuNeeds& needs,
                                            const std::optional<GpuSpeeds>& speeds) {
   const DeviceRules& rules = rules_of(devices);
   CHECK(speeds.has_value() || !rules.shares_follow_gpu_speeds(settings, machine.topology, devices),
         "how fast {} are is not known", device_names(devices));
-  return rules.places(settings, machine, devices, gpu_bytes, speeds);
+  return rules.places(settings, machine, devices, needs, speeds);
 }
 
 Shares shares_of(const std::vector<RankPlace>& places) {
@@ -398,6 +391,37 @@ Shares shares_of(const std::vector<RankPlace>& places) {
   return shares;
 }
 
+Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devices,
+                                const GpuSpeeds& speeds, const GpuNeeds& needs,
+                                std::span<RankPlace> gpus, std::span<RankPlace> nodes) {
+  std::vector<double> bandwidths;
+  for (const int index : devices.gpus) {
+    bandwidths.push_back(speeds.bytes_per_second.at(index));
+    if (bandwidths.back() > 0) continue;
+    return invalid_input(
+        "gpu{} does not say how fast its memory is: give the ranks' shares, like --shares {}",
+        index, fmt::join(std::vector<int>(gpus.size() + nodes.size(), 1), ":"));
+  }
+  const auto measured = machine.meter.read_speeds(nodes);
+  if (!measured) return std::unexpected(measured.error());
+  const double node_bandwidth = std::accumulate(measured->begin(), measured->end(), 0.0);
+  bandwidths.push_back(node_bandwidth);
+  auto limits = limits_of(machine.topology, devices.gpus, needs);
+  limits.push_back(1);
+  const std::vector<double> shares = shares_within(bandwidths, limits);
+  double taken = 0;
+  for (size_t rank = 0; rank < gpus.size(); ++rank) {
+    gpus[rank].share = in_parts(shares[rank], kShareParts);
+    taken += gpus[rank].share;
+  }
+  const double left = std::max(static_cast<double>(nodes.size()), kShareParts - taken);
+  for (size_t rank = 0; rank < nodes.size(); ++rank) {
+    nodes[rank].share =
+        in_parts(left / kShareParts * (*measured)[rank] / node_bandwidth, kShareParts);
+  }
+  return {};
+}
+
 std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {
   const double all = std::accumulate(bandwidths.begin(), bandwidths.end(), 0.0);
   const double parts = kPartsPerRank * static_cast<double>(bandwidths.size());
@@ -405,6 +429,34 @@ std::vector<double> shares_in_parts(const std::vector<double>& bandwidths) {
   for (const double own : bandwidths) {
     shares.push_back(in_parts(own / all, parts));
   }
+  return shares;
+}
+
+std::vector<double> shares_within(const std::vector<double>& bandwidths,
+                                  const std::vector<double>& limits) {
+  std::vector<double> shares(bandwidths.size(), 0);
+  std::vector<bool> limited(bandwidths.size(), false);
+  double left = 1;
+  for (bool found = true; found;) {
+    double open = 0;
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      if (!limited[rank]) open += bandwidths[rank];
+    }
+    if (open == 0) break;
+    const double all_left = left;
+    found = false;
+    for (size_t rank = 0; rank < shares.size(); ++rank) {
+      if (limited[rank]) continue;
+      shares[rank] = all_left * bandwidths[rank] / open;
+      if (shares[rank] <= limits[rank]) continue;
+      shares[rank] = limits[rank];
+      left -= limits[rank];
+      limited[rank] = found = true;
+    }
+  }
+  const double all = std::accumulate(shares.begin(), shares.end(), 0.0);
+  if (all == 0) return std::vector<double>(shares.size(), 1.0 / static_cast<double>(shares.size()));
+  for (double& share : shares) share /= all;
   return shares;
 }
 

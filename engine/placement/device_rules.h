@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -81,7 +82,7 @@ class DeviceRules {
                                         const DeviceChoice& devices) const = 0;
   // As find_places() below.
   virtual Result<std::vector<RankPlace>> places(const Settings& settings, const Machine& machine,
-                                                const DeviceChoice& devices, uint64_t gpu_bytes,
+                                                const DeviceChoice& devices, const GpuNeeds& needs,
                                                 const std::optional<GpuSpeeds>& speeds) const = 0;
 
   // Whether tokens that were generated leave the same keys and values as tokens that were prompted.
@@ -97,12 +98,12 @@ class DeviceRules {
 // Lives as long as the program.
 const DeviceRules& rules_of(const DeviceChoice& devices);
 
-// The ranks of the chosen devices, GPUs first, with their shares. `gpu_bytes`: taken by the whole
-// model on GPUs, where some ranks are nodes' and shares follow from the budget. `speeds`: the
-// GPUs', where shares follow them. Fails with kInvalidInput, with kMachineRefused where nodes'
-// bandwidth cannot be measured.
+// The ranks of the chosen devices, GPUs first, with their shares: where nobody has given them, by
+// bandwidth, but for GPUs that have no space for so much, if they are beside nodes or nobody has
+// named them. `needs`: of the whole model on GPUs. `speeds`: the GPUs', where shares follow them.
+// Fails with kInvalidInput, with kMachineRefused where nodes' bandwidth cannot be measured.
 Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machine& machine,
-                                           const DeviceChoice& devices, uint64_t gpu_bytes,
+                                           const DeviceChoice& devices, const GpuNeeds& needs,
                                            const std::optional<GpuSpeeds>& speeds);
 
 // The share of a mixture's experts.
@@ -113,8 +114,22 @@ inline double expert_share_of(const RankPlace& place) {
 // The shares of the ranks with these places.
 Shares shares_of(const std::vector<RankPlace>& places);
 
+// Gives ranks on GPUs and on nodes shares by their bandwidths, in whole parts, but for GPUs that
+// have no space for so much of what is needed. `gpus`: the places of these devices' GPUs, in their
+// order. Fails with kInvalidInput where a GPU does not say how fast it is, with kMachineRefused
+// where nodes cannot be measured.
+Result<void> share_by_bandwidth(const Machine& machine, const DeviceChoice& devices,
+                                const GpuSpeeds& speeds, const GpuNeeds& needs,
+                                std::span<RankPlace> gpus, std::span<RankPlace> nodes);
+
 // The share of each rank by its bandwidth, in whole parts, at least 1: measurements differ a
 // little from start to start, and where the model is cut must not.
 std::vector<double> shares_in_parts(const std::vector<double>& bandwidths);
+
+// Parts of all, which is 1: by bandwidth (above 0), but for those that may have no more than their
+// limit. What these leave goes to the others, by bandwidth. By the limits alone where these are
+// less than 1 together.
+std::vector<double> shares_within(const std::vector<double>& bandwidths,
+                                  const std::vector<double>& limits);
 
 }  // namespace lockstep

@@ -49,6 +49,12 @@ class GpuBudget {
   std::map<int, uint64_t> free_;  // by Gpu::index
 };
 
+// The memory of GPUs that a model takes.
+struct GpuNeeds {
+  uint64_t shared_bytes = 0;  // weights and cache, of which each has its share; 0: not known
+  uint64_t each_bytes = 0;    // of every GPU, whatever its share is
+};
+
 // All of them measured, or all by the memory's clock and width: the two do not compare.
 struct GpuSpeeds {
   std::map<int, double> bytes_per_second;  // by Gpu::index; 0: it does not say

@@ -105,7 +105,7 @@ Result<ModelLayout> Placer::lay_out(const DeviceChoice& devices, size_t batch_to
   layout.plan_options = rules.plan_options(model_, settings_, batch_tokens);
   name_devices(machine_.topology, settings_, layout);
   if (auto found = find_gpu_speeds(layout); !found) return std::unexpected(found.error());
-  auto places = find_places(settings_, machine_, layout.devices, gpu_bytes_, layout.gpu_speeds);
+  auto places = find_places(settings_, machine_, layout.devices, gpu_needs_, layout.gpu_speeds);
   if (!places) return std::unexpected(places.error());
   layout.places = std::move(*places);
   layout.gpus_linked = check_links(machine_.topology, layout.devices.gpus).has_value();
@@ -169,7 +169,7 @@ std::optional<ModelLayout> Placer::find_on_fewer_gpus(const std::string& why_not
   for (const std::vector<int>& gpus : fewer_gpus(topology)) {
     uint64_t space = 0;
     for (const int gpu : gpus) space += usable_bytes(gpu_at(topology, gpu));
-    if (space < gpu_bytes_) continue;
+    if (space < gpu_needs_.shared_bytes + gpu_needs_.each_bytes) continue;
     const DeviceChoice choice{.nodes = {},
                               .gpus = gpus,
                               .automatic = true,
@@ -211,7 +211,7 @@ Result<ModelLayout> Placer::place() {
   if (auto checked = check_heads(); !checked) return std::unexpected(checked.error());
   const auto least = least_gpu_sizes();
   if (!least) return std::unexpected(least.error());
-  gpu_bytes_ = least->gpu_bytes();
+  gpu_needs_ = least->gpu_needs();
   if (settings_.devices) return place_on(*settings_.devices);
   return place_automatically(choose_devices_for(*least));
 }

@@ -55,7 +55,7 @@ class Placer {
   const Model& model_;
   const Settings& settings_;
   const Machine& machine_;
-  uint64_t gpu_bytes_ = 0;  // of least_gpu_sizes()
+  GpuNeeds gpu_needs_;  // of least_gpu_sizes()
   // By GPUs: their measured speeds, or why there are none: measured once, for all candidates.
   std::map<std::vector<int>, Result<GpuSpeeds>> gpu_speeds_;
 };

@@ -54,6 +54,11 @@ struct RankSizes {
     return own_is_hosts ? own_bytes() : hosted_bytes() + candidate_bytes;
   }
   uint64_t gpu_bytes() const { return own_is_hosts ? 0 : own_bytes(); }
+  // The needs of a rank that is a GPU.
+  GpuNeeds gpu_needs() const {
+    const uint64_t shared = own_is_hosts ? 0 : weight_bytes + kv_bytes;
+    return {.shared_bytes = shared, .each_bytes = gpu_bytes() - shared};
+  }
 };
 
 // Memory of the host that a rank takes as one piece.

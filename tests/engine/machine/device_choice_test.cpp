@@ -76,29 +76,32 @@ TEST(DeviceChoice, gpus_keep_the_runtimes_numbers_where_one_is_left_out) {
               HasSubstr("this machine has gpu0, gpu2, gpu3"));
 }
 
-TEST(DeviceChoice, by_default_every_gpu_is_taken_when_an_even_share_finds_space_on_each) {
+TEST(DeviceChoice, by_default_every_gpu_is_taken_when_all_together_have_space) {
   Topology topology = machine_with_gpus();
   topology.gpus[2].free_bytes = 20 * kGiB;
-  const uint64_t space = usable_bytes(topology.gpus[2]);
-  const DeviceChoice fitting = choose("auto", topology, 4 * space);
+  uint64_t space = 0;
+  for (const Gpu& gpu : topology.gpus) space += usable_bytes(gpu);
+  const DeviceChoice fitting = choose("auto", topology, space);
   EXPECT_EQ(device_names(fitting), "gpu0, gpu1, gpu2, gpu3");
   EXPECT_TRUE(fitting.automatic);
-  EXPECT_THAT(fitting.reason, HasSubstr("the model fits on all GPUs: 17.4 GiB"));
-  EXPECT_THAT(fitting.reason, HasSubstr("gpu2 has space for 17.4 GiB"));
-  const DeviceChoice misfit = choose("auto", topology, 4 * space + 1);
+  EXPECT_EQ(fitting.reason,
+            "the model fits on all GPUs: 249.6 GiB of weights, cache and activations at least, "
+            "space for 249.6 GiB (gpu0 77.4, gpu1 77.4, gpu2 17.4, gpu3 77.4)");
+  const DeviceChoice misfit = choose("auto", topology, space + 1);
   EXPECT_EQ(device_names(misfit), "node0, node1");
   EXPECT_THAT(misfit.reason, HasSubstr("the model does not fit on all GPUs"));
-  // Memory that NCCL takes is not shared.
+  // Memory that NCCL takes is taken of each.
   const uint64_t nccl_bytes = kGiB;
-  const auto joined = choose_devices("auto", topology, 4 * (space - nccl_bytes), nccl_bytes);
+  const auto joined = choose_devices("auto", topology, space - 4 * nccl_bytes, nccl_bytes);
   ASSERT_TRUE(joined.has_value());
   EXPECT_EQ(joined->gpus.size(), 4U);
-  EXPECT_THAT(joined->reason,
-              HasSubstr("16.4 GiB of weights, cache and activations at least fall"));
-  EXPECT_THAT(joined->reason, HasSubstr("each of 4 beside 1.0 GiB for NCCL"));
-  const auto crowded = choose_devices("auto", topology, 4 * (space - nccl_bytes) + 1, nccl_bytes);
+  EXPECT_THAT(joined->reason, HasSubstr("space for 245.6 GiB beside 1.0 GiB each for NCCL"));
+  const auto crowded = choose_devices("auto", topology, space - 4 * nccl_bytes + 1, nccl_bytes);
   ASSERT_TRUE(crowded.has_value());
   EXPECT_EQ(device_names(*crowded), "node0, node1");
+  // One without any would be a rank that can hold nothing.
+  topology.gpus[3].free_bytes = 0;
+  EXPECT_EQ(device_names(choose("auto", topology, 1)), "node0, node1");
 }
 
 TEST(DeviceChoice, without_gpus_the_default_is_every_node_and_the_reason_says_why) {

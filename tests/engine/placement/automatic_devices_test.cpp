@@ -91,5 +91,28 @@ TEST_F(AutomaticDevices, by_default_gpus_that_have_no_space_for_the_model_comput
   EXPECT_THAT(silent->devices.reason, HasSubstr("nor beside nodes, since gpu3 does not say"));
 }
 
+// An even share has no space on the smaller one, which is of the same kind.
+TEST_F(AutomaticDevices, gpus_of_unequal_free_memory_share_by_the_space_that_they_have) {
+  Topology topology = machine_with_linked_gpus();
+  topology.gpus.resize(2);
+  for (Gpu& gpu : topology.gpus) gpu.links.resize(2);
+  options_.context_tokens = 256;
+  options_.sequence_count = 1;
+  options_.batch_tokens = 32;
+  const auto whole = split("gpu0", topology);
+  ASSERT_TRUE(whole.has_value() && sized_.has_value());
+  const auto even = split("gpu", topology);
+  ASSERT_TRUE(even.has_value() && sized_.has_value());
+  leave(topology.gpus[0], whole->sizes[0].gpu_bytes() - kPageTokens);
+  leave(topology.gpus[1], even->sizes[1].gpu_bytes() - even->sizes[1].weight_bytes / 4);
+  const auto layout = split("auto", topology);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  ASSERT_THAT(layout->devices.gpus, ElementsAre(0, 1)) << layout->devices.reason;
+  EXPECT_GT(layout->places[0].share, layout->places[1].share);
+  // They are told what fits where they are named.
+  ASSERT_TRUE(split("gpu", topology).has_value());
+  EXPECT_FALSE(sized_.has_value());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -35,7 +35,11 @@ class DevicesTest : public ::testing::Test {
     options_.model = source_dir() + "/config/demo.gguf";
     speeds_.clear();
     measured_.clear();
+    node_speed_ = 1e11;
   }
+
+  // Leaves ranks so much of its memory.
+  static void leave(Gpu& gpu, uint64_t bytes) { gpu.free_bytes -= usable_bytes(gpu) - bytes; }
 
   // As fast as a test says, or else as the GPU's clock does.
   static Result<double> measure_read(const GpuPlatform&, const Gpu& gpu) {
@@ -48,8 +52,9 @@ class DevicesTest : public ::testing::Test {
 
   // The machine that runs the test may not have the processors.
   static Result<std::vector<double>> read_node_speeds(std::span<const RankPlace> places) {
-    return std::vector<double>(places.size(), 1e11);
+    return std::vector<double>(places.size(), node_speed_);
   }
+  static Result<double> exchange_seconds(std::span<const RankPlace>, size_t) { return 1e-6; }
 
   Result<ModelLayout> split(const std::string& devices, const Topology& topology) {
     auto file = GgufFile::open(options_.model);
@@ -58,7 +63,7 @@ class DevicesTest : public ::testing::Test {
     if (!model) return std::unexpected(model.error());
     options_.devices = devices;
     Machine machine = machine_of(topology, platform_);
-    machine.meter.read_speeds = &read_node_speeds;
+    machine.meter = {.read_speeds = &read_node_speeds, .exchange_seconds = &exchange_seconds};
     const auto settings = parse(options_, machine);
     if (!settings) return std::unexpected(settings.error());
     auto layout = Placer(*model, *settings, machine).place();
@@ -116,6 +121,7 @@ class DevicesTest : public ::testing::Test {
 
   static inline std::map<int, double> speeds_;  // by Gpu::index; 0: it fails
   static inline std::vector<int> measured_;     // Gpu::index
+  static inline double node_speed_ = 0;         // bytes per second of each node
   const GpuPlatform without_nccl_ = {.measure_read = &measure_read};
   const GpuPlatform* platform_ = &without_nccl_;  // the machine's
   EngineOptions options_;

@@ -205,7 +205,7 @@ TEST_F(DevicesTest, a_model_that_does_not_fit_on_the_gpu_is_said_not_to) {
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   EXPECT_THAT(nodes_of(*layout), ElementsAre(0, 1));
   EXPECT_THAT(layout->devices.reason, HasSubstr("the model does not fit on all GPUs"));
-  EXPECT_THAT(layout->devices.reason, HasSubstr("gpu3 has space for 0.0 GiB"));
+  EXPECT_THAT(layout->devices.reason, HasSubstr("space for 0.0 GiB (gpu3 0.0)"));
   ASSERT_TRUE(split("gpu3", topology).has_value());
   ASSERT_FALSE(sized_.has_value());
   EXPECT_EQ(sized_.error().kind, ErrorKind::kMachineRefused);

@@ -31,9 +31,6 @@ class GpuSpeedsTest : public DevicesTest {
     for (const RankPlace& place : layout->places) shares.push_back(place.share);
     return shares;
   }
-
-  // All but so much of it is taken.
-  static void leave(Gpu& gpu, uint64_t bytes) { gpu.free_bytes -= usable_bytes(gpu) - bytes; }
 };
 
 TEST_F(GpuSpeedsTest, gpus_of_one_kind_share_evenly_and_are_not_measured) {
@@ -133,7 +130,7 @@ TEST_F(GpuSpeedsTest, among_nodes_a_gpu_has_the_share_that_is_measured) {
   // A byte per second, and more than any node.
   for (const auto& [speed, share] : std::map<double, double>{{1, 1}, {1e18, 64}}) {
     const auto places =
-        find_places(*settings, machine, *devices, 0, GpuSpeeds{{{3, speed}}, true, ""});
+        find_places(*settings, machine, *devices, {}, GpuSpeeds{{{3, speed}}, true, ""});
     ASSERT_TRUE(places.has_value()) << places.error().message;
     EXPECT_EQ(places->front().share, share);
   }
