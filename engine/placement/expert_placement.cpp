@@ -93,6 +93,38 @@ void share_by_kind(ModelLayout& layout) {
   }
 }
 
+// Pages for the shortest context that a default leaves, or for what is asked for.
+size_t least_pages(const Model& model, const Settings& settings, const ModelLayout& layout) {
+  const size_t context = settings.context_or(model.trained_context_tokens);
+  const KvPageCount count(model.graph, layout.plan_options.batch_tokens);
+  if (settings.context_tokens != 0) return wanted_pages(settings, count, context);
+  return count.of_sequence(std::min(context, kLeastAutomaticContext));
+}
+
+// Whether the nodes get a part of what is no expert: the GPUs have no space for it. By bandwidth,
+// as far as shares follow that; shares that were given stay the GPUs'.
+Result<bool> share_all_else(const Model& model, const Settings& settings, const Machine& machine,
+                            ModelLayout& layout) {
+  if (!layout.gpu_speeds) return false;
+  const Trial trial(model, layout, machine);
+  const size_t pages = least_pages(model, settings, layout);
+  if (trial.has_space(0, pages)) return false;
+  const auto sizes = trial.sizes(0, pages);
+  if (!sizes) return std::unexpected(sizes.error());
+  const size_t gpu_count = layout.gpu_places().size();
+  GpuNeeds needs;
+  for (size_t rank = 0; rank < gpu_count; ++rank) {
+    const GpuNeeds own = (*sizes)[rank].gpu_needs();
+    needs.shared_bytes += own.shared_bytes;
+    needs.each_bytes = std::max(needs.each_bytes, own.each_bytes);
+  }
+  const std::span<RankPlace> places(layout.places);
+  auto shared = share_by_bandwidth(machine, layout.devices, *layout.gpu_speeds, needs,
+                                   places.first(gpu_count), places.subspan(gpu_count));
+  if (!shared) return std::unexpected(shared.error());
+  return true;
+}
+
 struct Choice {
   size_t gpu_layers = 0;
   std::string why_no_more;
@@ -169,9 +201,15 @@ Result<void> place_experts(const Model& model, const Settings& settings, const M
                            ModelLayout& layout) {
   share_by_kind(layout);
   Choice choice;
+  bool shares_all_else = false;
   if (settings.gpu_expert_layers) {
     choice = {*settings.gpu_expert_layers, "as asked for"};
   } else {
+    const auto shared = share_all_else(model, settings, machine, layout);
+    if (!shared) return std::unexpected(shared.error());
+    shares_all_else = *shared;
+  }
+  if (!settings.gpu_expert_layers && !shares_all_else) {
     auto chosen = choose_layers(model, settings, machine, layout);
     if (!chosen) return std::unexpected(chosen.error());
     choice = std::move(*chosen);
@@ -181,6 +219,12 @@ Result<void> place_experts(const Model& model, const Settings& settings, const M
   layout.split = std::move(*split);
   layout.gpu_expert_layers = choice.gpu_layers;
   const size_t layers = model.graph.routers().size();
+  if (shares_all_else) {
+    layout.devices.reason +=
+        "; the nodes have the experts, of which a token reads few, and the part of all else for "
+        "which the GPUs have no space";
+    return {};
+  }
   layout.devices.reason +=
       choice.gpu_layers == 0
           ? fmt::format(

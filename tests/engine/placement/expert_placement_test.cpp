@@ -132,6 +132,38 @@ TEST_F(ExpertPlacement, nodes_that_read_faster_keep_the_experts) {
   EXPECT_EQ(layers_at(1), 1U);
 }
 
+// Beside a GPU that has no space for all that is no expert.
+TEST_F(ExpertPlacement, nodes_have_all_experts_and_the_part_of_the_rest_that_the_gpu_has_not) {
+  options_.context_tokens = kPageTokens;
+  options_.kv_pages = 1;
+  options_.gpu_expert_layers = 0;
+  const auto whole = place(machine_with_one_gpu());
+  ASSERT_TRUE(whole.has_value() && sized_.has_value());
+  const RankSizes& sizes = whole->sizes[0];
+  Topology topology = machine_with_gpu_memory(sizes.gpu_bytes() - sizes.weight_bytes / 4);
+  ASSERT_TRUE(place(topology).has_value());
+  EXPECT_FALSE(sized_.has_value());
+  options_.shares.clear();
+  options_.gpu_expert_layers.reset();
+  topology.gpus[0].bytes_per_second = 1e13;
+  for (const std::string devices : {"gpu3,node0,node1", "auto"}) {
+    node_speed_ = 1e6;
+    const auto shared = split(devices, topology);
+    ASSERT_TRUE(shared.has_value()) << shared.error().message;
+    ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+    ASSERT_EQ(shared->places.size(), 3U) << shared->devices.reason;
+    EXPECT_THAT(shared->devices.reason,
+                HasSubstr("the part of all else for which the GPUs have no space"));
+    EXPECT_EQ(shared->gpu_expert_layers, 0U);
+    EXPECT_LT(shared->sizes[0].weight_bytes, sizes.weight_bytes);
+    EXPECT_EQ(shared->places[0].expert_share, 0);
+    for (const RankPlace& place : shared->node_places()) {
+      EXPECT_GT(place.share, 0);
+      EXPECT_GT(place.expert_share.value_or(0), 0);
+    }
+  }
+}
+
 TEST_F(ExpertPlacement, what_cannot_be_asked_for_is_refused) {
   const Topology topology = machine_with_one_gpu();
   options_.gpu_expert_layers = 2;
