@@ -154,6 +154,7 @@ Result<void> Engine::Parts::lay_out() {
   settings = std::move(ranked->settings);
   options = with_ranks_of(settings, std::move(options));
   spdlog::info("devices {}: {}", layout.device_titles, layout.devices.reason);
+  for (const std::string& idle : idle_sentences(layout.devices)) spdlog::warn(idle);
   const std::string unheeded = layout.rules().unheeded_text(options.arithmetic);
   if (!unheeded.empty()) spdlog::info(unheeded);
   info = describe_model(file, model, options, layout);

@@ -48,6 +48,9 @@ struct MachinePlan {
     std::vector<int> gpus;   // Gpu::index
     std::string names;       // "gpu0, node1"
     std::string reason;      // why these
+    // Sentences on GPUs that compute nothing though nobody has said so: which, why, and the options
+    // that make them compute where there are some.
+    std::vector<std::string> idle = {};
   };
   struct Fault {
     std::string sentence;  // what is wrong with the machine, and what it costs

@@ -54,6 +54,11 @@ std::string names_of(std::string_view prefix, const std::vector<int>& numbers) {
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
+// The memory that is left free for the driver.
+uint64_t kept_bytes(const Gpu& gpu) {
+  return kContextBytes + gpu.memory_bytes / kSpareDivisor;
+}
+
 double gib(uint64_t bytes) {
   return static_cast<double>(bytes) / (1U << 30U);
 }
@@ -267,14 +272,63 @@ std::vector<std::vector<int>> fewer_gpus(const Topology& topology) {
 }
 
 uint64_t usable_bytes(const Gpu& gpu) {
-  const uint64_t kept = kContextBytes + gpu.memory_bytes / kSpareDivisor;
-  return gpu.free_bytes - std::min(gpu.free_bytes, kept);
+  return gpu.free_bytes - std::min(gpu.free_bytes, kept_bytes(gpu));
 }
 
 std::string device_names(const DeviceChoice& choice) {
   std::string names = names_of(kGpu, choice.gpus);
   if (!choice.gpus.empty() && !choice.nodes.empty()) names += ", ";
   return names + names_of(kNode, choice.nodes);
+}
+
+std::string devices_option(const Topology& topology, const DeviceChoice& choice) {
+  const bool all = choice.gpus == all_gpus(topology) && choice.nodes == all_nodes(topology);
+  std::string names = all ? "all" : device_names(choice);
+  std::erase(names, ' ');
+  return "--devices " + names;
+}
+
+void set_idle(const Topology& topology, const std::string& reason, const std::string& remedy,
+              DeviceChoice& choice) {
+  for (const Gpu& gpu : topology.gpus) {
+    const bool told =
+        std::ranges::find(choice.idle, gpu.index, &IdleGpu::index) != choice.idle.end();
+    if (told || std::ranges::find(choice.gpus, gpu.index) != choice.gpus.end()) continue;
+    if (usable_bytes(gpu) > 0) {
+      choice.idle.push_back({gpu.index, reason, remedy});
+      continue;
+    }
+    choice.idle.push_back(
+        {gpu.index,
+         fmt::format(
+             "{:.1f} GiB of memory are free, and {:.1f} are kept for the driver; end what takes "
+             "the rest",
+             gib(gpu.free_bytes), gib(kept_bytes(gpu))),
+         ""});
+  }
+}
+
+std::vector<std::string> idle_sentences(const DeviceChoice& choice) {
+  std::vector<std::string> sentences;
+  std::vector<bool> told(choice.idle.size(), false);
+  for (size_t first = 0; first < choice.idle.size(); ++first) {
+    if (told[first]) continue;
+    const IdleGpu& idle = choice.idle[first];
+    std::vector<int> alike;
+    for (size_t other = first; other < choice.idle.size(); ++other) {
+      const IdleGpu& also = choice.idle[other];
+      if (also.reason != idle.reason || also.remedy != idle.remedy) continue;
+      told[other] = true;
+      alike.push_back(also.index);
+    }
+    const bool one = alike.size() == 1;
+    const std::string give =
+        idle.remedy.empty() ? ""
+                            : fmt::format("; give {} to use {}", idle.remedy, one ? "it" : "them");
+    sentences.push_back(fmt::format("{} {} idle: {}{}", names_of(kGpu, alike),
+                                    one ? "stays" : "stay", idle.reason, give));
+  }
+  return sentences;
 }
 
 }  // namespace lockstep

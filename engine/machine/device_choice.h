@@ -12,11 +12,19 @@
 
 namespace lockstep {
 
+// A GPU that computes nothing, though nobody has said so.
+struct IdleGpu {
+  int index = 0;       // Gpu::index
+  std::string reason;  // why, half a sentence
+  std::string remedy;  // the options that make it compute; empty: none that is known to
+};
+
 struct DeviceChoice {
   std::vector<int> nodes;  // Node::id, ascending: whose processors and memory ranks get
   std::vector<int> gpus;   // Gpu::index, ascending: one rank on each
   bool automatic = false;  // nobody has named them
   std::string reason;      // why these, half a sentence
+  std::vector<IdleGpu> idle = {};
 };
 
 // Whether this request can choose a GPU, so that they have to be looked for (add_gpus()).
@@ -53,5 +61,17 @@ uint64_t usable_bytes(const Gpu& gpu);
 
 // "gpu0, node1".
 std::string device_names(const DeviceChoice& choice);
+
+// The --devices that name them: "gpu0,node1", or "all" where these are all there are.
+std::string devices_option(const Topology& topology, const DeviceChoice& choice);
+
+// Makes all GPUs idle that are neither chosen nor idle already, for this reason; one whose memory
+// others have taken, for that.
+void set_idle(const Topology& topology, const std::string& reason, const std::string& remedy,
+              DeviceChoice& choice);
+
+// A sentence on each reason for which GPUs stay idle, without its end: "gpu0, gpu1 stay idle: ...;
+// give --devices all to use them".
+std::vector<std::string> idle_sentences(const DeviceChoice& choice);
 
 }  // namespace lockstep

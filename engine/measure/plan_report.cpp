@@ -244,7 +244,8 @@ void describe_devices(const Topology& topology, const DeviceChoice& choice, Mach
   plan.devices = {.nodes = choice.nodes,
                   .gpus = choice.gpus,
                   .names = device_names(choice),
-                  .reason = choice.reason};
+                  .reason = choice.reason,
+                  .idle = idle_sentences(choice)};
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/placement/device_comparison.h"
 #include "engine/placement/device_rules.h"
 #include "engine/placement/expert_placement.h"
 #include "engine/placement/gpu_traits.h"
@@ -176,7 +177,10 @@ std::optional<ModelLayout> Placer::find_on_fewer_gpus(const std::string& why_not
                               .reason = fmt::format("{} of {} GPUs, since {}", gpus.size(),
                                                     topology.gpus.size(), why_not_all)};
     std::string obstacle;
-    if (auto layout = find_fitting(choice, obstacle)) return layout;
+    if (auto layout = find_fitting(choice, obstacle)) {
+      set_idle(topology, why_not_all, "", layout->devices);
+      return layout;
+    }
   }
   return std::nullopt;
 }
@@ -184,15 +188,53 @@ std::optional<ModelLayout> Placer::find_on_fewer_gpus(const std::string& why_not
 // Ranks and shares that were asked for are those of nodes, or of GPUs.
 std::optional<ModelLayout> Placer::find_beside_nodes(std::string& why_not_alone) {
   const Topology& topology = machine_.topology;
-  if (settings_.rank_count != 0 || !settings_.shares.empty()) return std::nullopt;
-  const auto choice = gpus_beside_nodes(topology, "GPUs beside nodes, since " + why_not_alone);
-  if (!choice) return std::nullopt;
-  std::string obstacle;
-  auto layout = find_fitting(*choice, obstacle);
-  if (!layout && obstacle != why_not_alone) {
-    why_not_alone += "; nor beside nodes, since " + obstacle;
+  const auto every = gpus_beside_nodes(topology, "GPUs beside nodes, since " + why_not_alone);
+  if (!every) return std::nullopt;
+  if (settings_.rank_count != 0 || !settings_.shares.empty()) {
+    why_not_alone +=
+        "; nor beside nodes, since the ranks or shares that are asked for are taken to be of one "
+        "kind of device";
+    return std::nullopt;
   }
-  return layout;
+  std::vector<std::vector<int>> sets = fewer_gpus(topology);
+  sets.insert(sets.begin(), every->gpus);
+  std::string why_not_all;
+  for (const std::vector<int>& gpus : sets) {
+    DeviceChoice choice = *every;
+    choice.gpus = gpus;
+    std::string obstacle;
+    if (auto layout = find_fitting(choice, obstacle)) {
+      set_idle(topology, why_not_all, "", layout->devices);
+      return layout;
+    }
+    if (why_not_all.empty()) why_not_all = obstacle;
+  }
+  if (why_not_all != why_not_alone) why_not_alone += "; nor beside nodes, since " + why_not_all;
+  return std::nullopt;
+}
+
+Result<ModelLayout> Placer::compare_with_nodes(ModelLayout beside,
+                                               const std::string& why_not_alone) {
+  const Topology& topology = machine_.topology;
+  auto alone = place_on(every_node(topology, ""));
+  if (!alone) return beside;
+  ModelLayout sized = *alone;
+  if (!fits_memory(model_, settings_, machine_, sized)) return beside;
+  const auto with_gpus = device_option(model_, machine_, beside);
+  const auto without = device_option(model_, machine_, *alone);
+  if (!with_gpus || !without) return beside;
+  const std::vector<DeviceOption> options = {*with_gpus, *without};
+  const size_t chosen = choose_option(options);
+  const std::string comparison = compare_options(options, chosen);
+  if (chosen == 0) {
+    beside.devices.reason += "; " + comparison;
+    return beside;
+  }
+  alone->devices.reason =
+      fmt::format("no GPU, since {}; nodes alone are faster: {}", why_not_alone, comparison);
+  alone->devices.idle = beside.devices.idle;
+  set_idle(topology, comparison, devices_option(topology, beside.devices), alone->devices);
+  return alone;
 }
 
 Result<ModelLayout> Placer::place_automatically(const DeviceChoice& choice) {
@@ -202,9 +244,13 @@ Result<ModelLayout> Placer::place_automatically(const DeviceChoice& choice) {
     if (auto layout = find_fitting(choice, obstacle)) return std::move(*layout);
   }
   if (auto layout = find_on_fewer_gpus(obstacle)) return std::move(*layout);
-  if (auto layout = find_beside_nodes(obstacle)) return std::move(*layout);
-  return place_on(
-      every_node(machine_.topology, has_space ? "no GPU, since " + obstacle : obstacle));
+  if (auto layout = find_beside_nodes(obstacle)) {
+    return compare_with_nodes(std::move(*layout), obstacle);
+  }
+  DeviceChoice nodes =
+      every_node(machine_.topology, has_space ? "no GPU, since " + obstacle : obstacle);
+  set_idle(machine_.topology, obstacle, "", nodes);
+  return place_on(nodes);
 }
 
 Result<ModelLayout> Placer::place() {

@@ -1,6 +1,7 @@
 // Decides where a model lies: tries devices and batches in order and takes the
-// first that fits. If no devices are named, it tries all GPUs, then fewer GPUs,
-// then GPUs beside nodes, then nodes. `lockstepd plan` and the daemon share it.
+// first that fits. If no devices are named, it tries all GPUs, then fewer GPUs;
+// where the model fits on none, GPUs beside nodes or nodes alone, whichever
+// would generate faster. `lockstepd plan` and the daemon share it.
 #pragma once
 
 #include <cstddef>
@@ -45,6 +46,8 @@ class Placer {
   std::optional<ModelLayout> find_on_fewer_gpus(const std::string& why_not_all);
   // `why_not_alone` gets why not beside nodes either, where that was tried.
   std::optional<ModelLayout> find_beside_nodes(std::string& why_not_alone);
+  // `beside`, or the nodes alone where these are faster.
+  Result<ModelLayout> compare_with_nodes(ModelLayout beside, const std::string& why_not_alone);
   Result<ModelLayout> lay_out(const DeviceChoice& devices, size_t batch_tokens);
   // Nothing unless shares follow them: to open GPUs and to measure them takes its time.
   Result<void> find_gpu_speeds(ModelLayout& layout);

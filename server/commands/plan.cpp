@@ -69,6 +69,7 @@ void print_gpus(const MachinePlan& plan) {
 
 void print_devices(const MachinePlan& plan) {
   std::cout << fmt::format("\ndevices {}: {}\n", plan.devices.names, plan.devices.reason);
+  for (const std::string& idle : plan.devices.idle) std::cout << fmt::format("  {}\n", idle);
 }
 
 void print_faults(const MachinePlan& plan) {

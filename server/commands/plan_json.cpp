@@ -42,7 +42,9 @@ Json to_json(const MachinePlan::Gpu& gpu) {
 }
 
 Json to_json(const MachinePlan::Devices& devices) {
-  return {{"nodes", devices.nodes}, {"gpus", devices.gpus}, {"reason", devices.reason}};
+  Json body = {{"nodes", devices.nodes}, {"gpus", devices.gpus}, {"reason", devices.reason}};
+  if (!devices.idle.empty()) body["idle"] = devices.idle;
+  return body;
 }
 
 Json to_json(const MachinePlan::Rank& rank) {

@@ -119,7 +119,8 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
       {"devices", kAll, kText, "auto", 0, 0, {},
        "What computes: cpu (every NUMA node), gpu (every GPU), all (both), or some by name "
-       "(gpu0,gpu1 or gpu0,node1); auto: every GPU when the model fits on them, else every node",
+       "(gpu0,gpu1 or gpu0,node1); auto: every GPU when the model fits on them, else GPUs and "
+       "nodes or nodes alone, as is faster",
        [](const Json& v, Options& o) { o.engine.devices = v.get<std::string>(); }},
       {"ranks", kAll, kIntegerOrAuto, "auto", 1, kRanksMax, {},
        "Places that compute, each with its slice of every weight in its own memory; auto: one "

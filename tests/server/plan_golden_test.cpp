@@ -24,6 +24,7 @@
 namespace lockstep {
 namespace {
 
+constexpr uint64_t kKiB = 1U << 10U;
 constexpr uint64_t kMiB = 1U << 20U;
 
 // As fast as the GPU's clock says, less a tenth.
@@ -113,6 +114,23 @@ Gpu slower_gpu(int index, int node) {
 Gpu with_memory(Gpu gpu, uint64_t bytes) {
   gpu.free_bytes -= usable_bytes(gpu) - bytes;
   return gpu;
+}
+
+// The machine's nodes read as fast as this times read_speeds().
+template <int kDivisor>
+Result<std::vector<double>> read_slowly(std::span<const RankPlace> places) {
+  auto speeds = read_speeds(places);
+  for (double& speed : *speeds) speed /= kDivisor;
+  return speeds;
+}
+
+// A model of which a GPU has space for less than all.
+Case for_little_memory() {
+  Case made = on_two_nodes();
+  made.options.context_tokens = 256;
+  made.options.sequence_count = 1;
+  made.options.batch_tokens = 32;
+  return made;
 }
 
 std::string error_json(const Error& error) {
@@ -263,6 +281,22 @@ TEST(PlanGoldens, gpus_beside_nodes_have_the_plans_of_before) {
   check("gpu_and_node_with_shares", named);
 }
 
+// A GPU beside the nodes costs exchanges, which so small a model is worth on slow nodes alone.
+TEST(PlanGoldens, models_that_gpus_have_no_space_for_have_the_plans_of_before) {
+  Case small = for_little_memory();
+  small.use_gpus({with_memory(simulated_gpu(0, 0), 50 * kMiB)});
+  check("gpu_idle_beside_faster_nodes", small);
+  small.machine.meter.read_speeds = &read_slowly<100>;
+  check("gpu_beside_slower_nodes", small);
+  Case uneven = for_little_memory();
+  uneven.use_gpus(
+      {with_memory(simulated_gpu(0, 0), 52 * kMiB), with_memory(simulated_gpu(1, 1), 48 * kMiB)});
+  check("gpus_of_uneven_space", uneven);
+  Case crowded = for_little_memory();
+  crowded.use_gpus({simulated_gpu(0, 0), with_memory(simulated_gpu(1, 1), 0)});
+  check("gpu_idle_without_memory", crowded);
+}
+
 TEST(PlanGoldens, mixtures_have_the_plans_of_before) {
   Case nodes = on_two_nodes();
   nodes.use_fixture("logits/mixtral-mqa-f32.gguf");
@@ -276,6 +310,13 @@ TEST(PlanGoldens, mixtures_have_the_plans_of_before) {
   check("mixture_with_all_experts_on_nodes", gpu);
   gpu.options.gpu_expert_layers = 2;
   check("mixture_with_too_many_layers_on_gpus", gpu);
+  Case tight = for_little_memory();
+  tight.use_fixture("logits/mixtral-mqa-f32.gguf");
+  tight.machine.meter.read_speeds = &read_slowly<10000>;
+  tight.use_gpus({with_memory(simulated_gpu(0, 0), 8500 * kKiB)});
+  check("mixture_with_experts_on_slower_nodes", tight);
+  tight.use_gpus({with_memory(simulated_gpu(0, 0), 8420 * kKiB)});
+  check("mixture_of_which_the_gpu_has_a_part", tight);
 }
 
 }  // namespace

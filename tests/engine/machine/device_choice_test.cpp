@@ -104,6 +104,20 @@ TEST(DeviceChoice, by_default_every_gpu_is_taken_when_all_together_have_space) {
   EXPECT_EQ(device_names(choose("auto", topology, 1)), "node0, node1");
 }
 
+TEST(DeviceChoice, gpus_that_stay_idle_are_told_together_where_the_reason_is_one) {
+  Topology topology = machine_with_gpus();
+  topology.gpus[1].free_bytes = kGiB;
+  DeviceChoice choice = choose("gpu3", topology);
+  set_idle(topology, "they are slow", "--devices all", choice);
+  EXPECT_THAT(idle_sentences(choice),
+              ElementsAre("gpu0, gpu2 stay idle: they are slow; give --devices all to use them",
+                          "gpu1 stays idle: 1.0 GiB of memory are free, and 2.6 are kept for the "
+                          "driver; end what takes the rest"));
+  EXPECT_TRUE(idle_sentences(choose("gpu", topology)).empty());
+  EXPECT_EQ(devices_option(topology, choose("all", topology)), "--devices all");
+  EXPECT_EQ(devices_option(topology, choose("gpu2,node0", topology)), "--devices gpu2,node0");
+}
+
 TEST(DeviceChoice, without_gpus_the_default_is_every_node_and_the_reason_says_why) {
   const DeviceChoice choice = choose("auto", machine_without_gpus(), kGiB);
   EXPECT_THAT(choice.nodes, ElementsAre(0, 1));

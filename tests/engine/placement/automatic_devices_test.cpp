@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "engine/measure/plan_report.h"
+#include "engine/placement/device_comparison.h"
 #include "engine/placement/model_layout.h"
 #include "tests/engine/placement/devices_case.h"
 
@@ -52,43 +53,118 @@ TEST_F(AutomaticDevices, by_default_a_gpu_without_space_is_left_out) {
   ASSERT_TRUE(one.has_value()) << one.error().message;
   EXPECT_THAT(one->devices.gpus, ElementsAre(2));
   EXPECT_THAT(one->devices.reason, HasSubstr("1 of 4 GPUs, since"));
+  EXPECT_THAT(
+      idle_sentences(one->devices),
+      ElementsAre("gpu0, gpu1, gpu3 stay idle: 0.0 GiB of memory are free, and 2.6 are kept "
+                  "for the driver; end what takes the rest"));
   const auto plan = plan_machine(options_, this_machine_with(topology.gpus), /*measure=*/false);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
   EXPECT_EQ(plan->devices.names, "gpu2");
+  EXPECT_EQ(plan->devices.idle, idle_sentences(one->devices));
   EXPECT_THAT(plan->devices.reason, HasSubstr("1 of 4 GPUs, since"));
 }
 
-TEST_F(AutomaticDevices, by_default_gpus_that_have_no_space_for_the_model_compute_beside_nodes) {
-  Topology topology = machine_with_one_gpu();
-  options_.context_tokens = 256;
-  options_.sequence_count = 1;
-  options_.batch_tokens = 32;
-  const auto whole = split("gpu3", topology);
-  ASSERT_TRUE(whole.has_value() && sized_.has_value());
-  Gpu& gpu = topology.gpus[0];
-  const RankSizes& sizes = whole->sizes[0];
-  gpu.free_bytes -= usable_bytes(gpu) - (sizes.gpu_bytes() - sizes.weight_bytes / 4);
-  gpu.bytes_per_second = 2e11;  // as fast as both nodes
-  const auto beside = split("auto", topology);
-  ASSERT_TRUE(beside.has_value()) << beside.error().message;
-  ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
-  EXPECT_THAT(beside->devices.gpus, ElementsAre(3));
-  EXPECT_THAT(beside->devices.nodes, ElementsAre(0, 1));
-  EXPECT_THAT(beside->devices.reason,
-              HasSubstr("GPUs beside nodes, since the model does not fit on all GPUs"));
-  // Ranks and shares were asked for as they are on nodes.
+// A machine with one GPU, and a model of which a quarter has no space on it.
+class GpuTooSmall : public AutomaticDevices {
+ protected:
+  GpuTooSmall() {
+    options_.context_tokens = 256;
+    options_.sequence_count = 1;
+    options_.batch_tokens = 32;
+  }
+
+  void SetUp() override {
+    const auto whole = split("gpu3", topology_);
+    ASSERT_TRUE(whole.has_value() && sized_.has_value());
+    const RankSizes& sizes = whole->sizes[0];
+    leave(gpu_, sizes.gpu_bytes() - sizes.weight_bytes / 4);
+    gpu_.bytes_per_second = 2e9;  // as fast as both nodes
+    node_speed_ = 1e9;
+  }
+
+  std::vector<int> gpus_chosen() {
+    const auto layout = split("auto", topology_);
+    EXPECT_TRUE(layout.has_value()) << layout.error().message;
+    if (!layout) return {};
+    EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+    reason_ = layout->devices.reason;
+    const auto sentences = idle_sentences(layout->devices);
+    idle_ = sentences.empty() ? "" : sentences.front();
+    EXPECT_LE(sentences.size(), 1U);
+    return layout->devices.gpus;
+  }
+
+  Topology topology_ = machine_with_one_gpu();
+  Gpu& gpu_ = topology_.gpus[0];
+  std::string reason_;
+  std::string idle_;  // a sentence
+};
+
+TEST_F(GpuTooSmall, computes_beside_the_nodes_and_the_reason_has_both_speeds) {
+  EXPECT_THAT(gpus_chosen(), ElementsAre(3));
+  EXPECT_THAT(reason_, HasSubstr("GPUs beside nodes, since the model does not fit on all GPUs"));
+  EXPECT_THAT(reason_, HasSubstr("; gpu3, node0, node1 generate at most "));
+  EXPECT_THAT(reason_, HasSubstr("), node0, node1 "));
+  EXPECT_EQ(idle_, "");
+}
+
+// Exchanges with a GPU cost a layer more than so small a model takes to read.
+TEST_F(GpuTooSmall, stays_idle_beside_faster_nodes_and_is_told_how_to_be_used) {
+  gpu_.bytes_per_second = 1e9;
+  node_speed_ = 1e12;
+  EXPECT_THAT(gpus_chosen(), ::testing::IsEmpty());
+  EXPECT_THAT(reason_, HasSubstr("; nodes alone are faster: node0, node1 generate at most "));
+  EXPECT_THAT(reason_, HasSubstr("no GPU, since the model does not fit on all GPUs"));
+  EXPECT_THAT(idle_, HasSubstr("gpu3 stays idle: node0, node1 generate at most "));
+  EXPECT_THAT(idle_, HasSubstr("; give --devices all to use it"));
+  // The options that are named do so.
+  const auto asked = split("all", topology_);
+  ASSERT_TRUE(asked.has_value()) << asked.error().message;
+  EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+  EXPECT_THAT(asked->devices.gpus, ElementsAre(3));
+  EXPECT_TRUE(idle_sentences(asked->devices).empty());
+}
+
+TEST_F(GpuTooSmall, stays_idle_where_the_ranks_that_are_asked_for_are_the_nodes) {
   options_.rank_count = 2;
-  const auto nodes = split("auto", topology);
-  ASSERT_TRUE(nodes.has_value()) << nodes.error().message;
-  EXPECT_TRUE(nodes->devices.gpus.empty()) << nodes->devices.reason;
-  // Both reasons are told.
-  options_.rank_count = 0;
-  gpu.bytes_per_second = 0;
-  const auto silent = split("auto", topology);
-  ASSERT_TRUE(silent.has_value()) << silent.error().message;
-  EXPECT_TRUE(silent->devices.gpus.empty());
-  EXPECT_THAT(silent->devices.reason, HasSubstr("the model does not fit on all GPUs"));
-  EXPECT_THAT(silent->devices.reason, HasSubstr("nor beside nodes, since gpu3 does not say"));
+  EXPECT_THAT(gpus_chosen(), ::testing::IsEmpty());
+  EXPECT_THAT(idle_, HasSubstr("gpu3 stays idle: the model does not fit on all GPUs"));
+  EXPECT_THAT(idle_, HasSubstr("nor beside nodes, since the ranks or shares that are asked for"));
+}
+
+TEST_F(GpuTooSmall, stays_idle_where_nobody_knows_how_fast_it_is) {
+  gpu_.bytes_per_second = 0;
+  EXPECT_THAT(gpus_chosen(), ::testing::IsEmpty());
+  EXPECT_THAT(reason_, HasSubstr("the model does not fit on all GPUs"));
+  EXPECT_THAT(reason_, HasSubstr("nor beside nodes, since gpu3 does not say"));
+  EXPECT_THAT(idle_, HasSubstr("gpu3 stays idle: the model does not fit on all GPUs"));
+  EXPECT_THAT(idle_, HasSubstr("give the ranks' shares, like --shares 1:1:1"));
+}
+
+// Beside others that have space, one that has none for a rank is left out, and it is said.
+TEST_F(GpuTooSmall, is_left_out_beside_the_nodes_where_another_one_is_not) {
+  topology_ = machine_with_linked_gpus();
+  topology_.gpus.resize(2);
+  for (Gpu& gpu : topology_.gpus) gpu.links.resize(2);
+  topology_.gpus[1].memory_bytes = topology_.gpus[1].free_bytes = 4 * kGiB;
+  leave(topology_.gpus[1], 1);
+  const auto whole = split("gpu0", topology_);
+  ASSERT_TRUE(whole.has_value() && sized_.has_value());
+  leave(topology_.gpus[0], whole->sizes[0].gpu_bytes() - whole->sizes[0].weight_bytes / 4);
+  for (Gpu& gpu : topology_.gpus) gpu.bytes_per_second = 2e10;
+  EXPECT_THAT(gpus_chosen(), ElementsAre(0));
+  EXPECT_THAT(reason_, HasSubstr("gpu0, node0, node1 generate at most "));
+  EXPECT_THAT(idle_, HasSubstr("gpu1 stays idle: rank 1 needs "));
+  EXPECT_THAT(idle_, HasSubstr("on gpu1, where ranks share 0 MiB"));
+  // That stays its reason where nodes alone are faster.
+  for (Gpu& gpu : topology_.gpus) gpu.bytes_per_second = 1e9;
+  node_speed_ = 1e12;
+  const auto alone = split("auto", topology_);
+  ASSERT_TRUE(alone.has_value()) << alone.error().message;
+  const auto sentences = idle_sentences(alone->devices);
+  ASSERT_EQ(sentences.size(), 2U) << alone->devices.reason;
+  EXPECT_EQ(sentences[0], idle_);
+  EXPECT_THAT(sentences[1], HasSubstr("give --devices gpu0,node0,node1 to use it"));
 }
 
 // An even share has no space on the smaller one, which is of the same kind.
@@ -109,9 +185,45 @@ TEST_F(AutomaticDevices, gpus_of_unequal_free_memory_share_by_the_space_that_the
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   ASSERT_THAT(layout->devices.gpus, ElementsAre(0, 1)) << layout->devices.reason;
   EXPECT_GT(layout->places[0].share, layout->places[1].share);
+  EXPECT_TRUE(layout->devices.idle.empty());
   // They are told what fits where they are named.
   ASSERT_TRUE(split("gpu", topology).has_value());
   EXPECT_FALSE(sized_.has_value());
+}
+
+TEST_F(AutomaticDevices, gpus_that_fewer_are_taken_of_are_told_why_they_stay_idle) {
+  const auto apart = split("auto", machine_with_gpus());
+  ASSERT_TRUE(apart.has_value()) << apart.error().message;
+  const auto sentences = idle_sentences(apart->devices);
+  ASSERT_EQ(sentences.size(), 1U);
+  EXPECT_THAT(sentences[0],
+              HasSubstr("gpu2, gpu3 stay idle: gpu0 does not reach the memory of gpu2"));
+  const auto all = split("auto", machine_with_linked_gpus());
+  ASSERT_TRUE(all.has_value()) << all.error().message;
+  EXPECT_TRUE(all->devices.idle.empty());
+  const auto named = split("cpu", machine_with_gpus());
+  ASSERT_TRUE(named.has_value()) << named.error().message;
+  EXPECT_TRUE(named->devices.idle.empty());
+}
+
+TEST(DeviceComparison, the_first_option_is_left_for_one_that_is_clearly_faster) {
+  const auto option = [](double read_seconds) {
+    return DeviceOption{
+        .names = "x", .read_seconds = read_seconds, .exchanges = 100, .seconds_per_exchange = 1e-4};
+  };
+  EXPECT_EQ(choose_option(std::vector{option(0.09), option(0.1)}), 0U);
+  EXPECT_EQ(choose_option(std::vector{option(0.09), option(0.082)}), 0U);
+  EXPECT_EQ(choose_option(std::vector{option(0.09), option(0.08)}), 1U);
+  EXPECT_EQ(choose_option(std::vector{option(0.09), option(0.07), option(0.04)}), 2U);
+  DeviceOption gpu = option(0.04);
+  gpu.names = "gpu0, node0";
+  DeviceOption node = {.names = "node0", .read_seconds = 0.1};
+  EXPECT_EQ(compare_options(std::vector{gpu, node}, 0),
+            "gpu0, node0 generate at most 20.0 tokens/s (40.0 ms to read, 10.0 ms for 100 "
+            "exchanges), node0 10.0 tokens/s (100.0 ms to read, 0.0 ms for 0 exchanges)");
+  EXPECT_THAT(compare_options(std::vector{gpu, node}, 1),
+              ::testing::AllOf(::testing::StartsWith("node0 generate"),
+                               ::testing::EndsWith(", which is not a tenth faster")));
 }
 
 }  // namespace
