@@ -214,7 +214,9 @@ class UnitStream {
         blocks_(blocks),
         block_(block_column()),
         bytes_(stages * kStageBytes),
-        stages_(shared_memory() + warp_index() * bytes_) {
+        stages_(shared_memory() + warp_index() * bytes_),
+        lane_byte_(lane_index() * 16) {
+    keep(lane_byte_);
     const GpuMatrix& matrix = product.parts[part_begin].matrix;
     units_ = static_cast<unsigned>(divide_up<size_t>(matrix.columns, Unit::kColumns));
     place_rows();
@@ -248,7 +250,7 @@ class UnitStream {
   }
   GPU_FUNCTION void ask(std::byte* stage) {
     if (block_ < blocks_ && unit_ < units_) {
-      begin_unit<kFormat>(weights_, stage);
+      begin_unit<kFormat>(weights_, stage, lane_byte_);
       unit_ += kProductWarps;
       if (unit_ >= units_) {
         block_ += block_columns();
@@ -268,6 +270,7 @@ class UnitStream {
   unsigned front_ = 0;
   unsigned bytes_;  // of all stages
   std::byte* stages_;
+  unsigned lane_byte_;  // 16 of a lane
   BlockWeights weights_;
 };
 
@@ -286,13 +289,13 @@ constexpr unsigned deep_stage_count() {
   constexpr unsigned kStages = kFit > kStagesMax ? kStagesMax : kFit;
   return kStages > stage_count<kFormat>() ? kStages : stage_count<kFormat>();
 }
+// Of the rows at hand and of those before, which are read while these are written.
 constexpr size_t few_sums(size_t tokens) {
-  return kProductWarps * tokens * kSumsStride;
+  return 2 * kProductWarps * tokens * kSumsStride;
 }
 
 // Leaves the warps' sums where all see them: [warp][token][kSumsStride].
 GPU_FUNCTION void gather_few(const ProductSums<1>& sums, unsigned tokens, float* shared) {
-  meet_block();  // those of the rows before have been read
   GPU_UNROLL
   for (unsigned of_two = 0; of_two < 2; ++of_two) {
     const unsigned token = lane_index() % 4 * 2 + of_two;
@@ -304,6 +307,15 @@ GPU_FUNCTION void gather_few(const ProductSums<1>& sums, unsigned tokens, float*
     }
   }
   meet_block();
+}
+
+// What a warp has asked for to finish a token is there: it was closed with the first weights that
+// it has asked for since, and as many times as it has units of these rows more of them.
+GPU_FUNCTION void wait_for_finish(unsigned units) {
+  constexpr unsigned kLater = 3;
+  if (units > kLater * kProductWarps + warp_index()) return wait_for_copies<kLater>();
+  close_copies();
+  wait_for_copies<0>();
 }
 
 // Blocks of a multiprocessor: three if they fit, and if registers do for unpacking scales; or two.
@@ -326,7 +338,7 @@ void multiply_few_rows(GpuProduct product, size_t part_begin, size_t part_end, u
   const auto tokens =
       none ? 0 : static_cast<unsigned>(left < product.token_limit ? left : product.token_limit);
   std::byte* const inputs = shared_memory() + few_stages_bytes<kFormat>(stages);
-  auto* const gathered =
+  auto* gathered =
       reinterpret_cast<float*>(inputs + StagedInput<kFormat>::size_bytes(
                                             product.token_limit, product.parts[0].matrix.columns));
   float* const ahead_floats = gathered + few_sums(product.token_limit);
@@ -345,6 +357,7 @@ void multiply_few_rows(GpuProduct product, size_t part_begin, size_t part_end, u
   if (has_token) finish_of(place).ask_others(own_token);
   auto input = stage_input<kFormat>(product, inputs, stream.units(), tokens);
   const std::byte* const first_lane = input.lane;
+  auto half_sums = static_cast<int>(few_sums(product.token_limit) / 2);
   const unsigned warp = from_lane(warp_index(), 0);  // one for all lanes, as the compiler sees then
   while (true) {
     ProductSums<1> sums;
@@ -364,14 +377,12 @@ void multiply_few_rows(GpuProduct product, size_t part_begin, size_t part_end, u
     }
     gather_few(sums, tokens, gathered);
     if (has_token) {
-      // Else they were closed so many groups ago that they have been waited for.
-      if (stream.units() < kProductWarps * (stages + 1)) {
-        close_copies();
-        wait_for_copies<0>();
-      }
+      wait_for_finish(stream.units());
       const float sum = add_warps<kProductWarps, kSumsStride>(gathered, own_token, tokens);
       finish_of(place).finish(sum, own_token);
     }
+    gathered += half_sums;
+    half_sums = -half_sums;
     block += block_columns();
     if (block >= blocks) break;
     place = block_place(product, part_begin, part_end, block);

@@ -60,14 +60,14 @@ GPU_FUNCTION void begin_copy(std::byte* shared, const std::byte* source) {
 
 // Asks for the warp's next unit.
 template <Format kFormat>
-GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
+GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage, unsigned lane_byte) {
   using S = Stage<kFormat>;
-  const unsigned lane = lane_index();
+  const unsigned lane = lane_byte / 16;
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
     GPU_UNROLL
     for (unsigned piece = 0; piece < S::kQuantBytes; piece += 512) {
-      begin_copy_16(stage + panel * S::kQuantBytes + piece + lane * 16,
+      begin_copy_16(stage + panel * S::kQuantBytes + piece + lane_byte,
                     weights.quants[panel] + piece);
     }
     weights.quants[panel] += kProductWarps * S::kQuantBytes;
@@ -92,6 +92,11 @@ GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
     }
     weights.factors += kProductWarps / kGpuFactorUnits * kGpuPanelRows * kFactorBytes;
   }
+}
+
+template <Format kFormat>
+GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
+  begin_unit<kFormat>(weights, stage, lane_index() * 16);
 }
 
 // Whether what tile products multiply is quant + quant_bias().

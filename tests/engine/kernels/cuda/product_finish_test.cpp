@@ -211,6 +211,29 @@ TEST_P(GpuProductFinish, a_gate_multiplies_the_second_part) {
   }
 }
 
+// Blocks take rows in turns, and weights of the next ones are on their way while those at hand are
+// finished; the warp that finishes a token has units of its own in between.
+TEST_P(GpuProductFinish, what_was_there_is_added_to_rows_in_turns) {
+  RandomEngine random(kSeed + 3);
+  const uint32_t tokens = std::get<0>(GetParam());
+  constexpr size_t kRows = 32 * 13;
+  constexpr size_t kManyColumns = 128 * 32;  // four units for each warp
+  const Weights weights(Format::kQ4_0, kRows, kManyColumns, random);
+  const Inputs inputs(Format::kQ4_0, tokens, kManyColumns, random);
+  const std::vector<float> bias = random_values(kRows, random);
+  const std::vector<float> before = random_values(tokens * kRows, random);
+  std::vector<float> output = before;
+  GpuProduct product = product_of(inputs, tokens);
+  product.part_count = 1;
+  product.parts[0] = {weights.matrix(), bias.data(), output.data(), kRows, true};
+  gpu_product(nullptr, product);
+  const std::vector<float> plain = multiply_all(weights.matrix(), inputs, 0, tokens, tokens);
+  for (size_t at = 0; at < before.size(); ++at) {
+    ASSERT_EQ(output[at], plain[at] + bias[at % kRows] + before[at])
+        << "token " << at / kRows << ", row " << at % kRows;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Tokens, GpuProductFinish,
                          testing::Combine(testing::Values(2U, 5U, 13U), testing::Bool()));
 
