@@ -31,5 +31,11 @@ void sum_of_lanes(Warp& warp, const Instruction& instruction);  // read: value, 
 // mma.m16n8k16: written: 4 of the sum; read: 4 of A, 2 of B, 4 of C.
 void multiply_bf16(Warp& warp, const Instruction& instruction);
 void multiply_f16(Warp& warp, const Instruction& instruction);
+// wgmma.m64k16 of 8 * kGroups columns of B: written: 4 of the sum for each group; read: these
+// (kAdds), 4 of A, B's descriptor.
+template <uint32_t kGroups, bool kAdds>
+void multiply_group(Warp& warp, const Instruction& instruction);
+// Its fence, commit_group and wait_group: all lanes take part.
+void meet_for_products(Warp& warp, const Instruction& instruction);
 
 }  // namespace lockstep::ptx

@@ -31,6 +31,9 @@ constexpr Exchange kExchanges[] = {
     {"griddepcontrol.wait", &wait_for_launch, {}, {}},
     {"griddepcontrol.launch_dependents", &launch_dependents, {}, {}},
     {"cp.async.commit_group", &commit_copies, {}, {}},
+    {"wgmma.fence.sync.aligned", &meet_for_products, {}, {}},
+    {"wgmma.commit_group.sync.aligned", &meet_for_products, {}, {}},
+    {"fence.proxy.async.shared::cta", &meet_for_products, {}, {}},
 };
 
 constexpr std::pair<std::string_view, Special> kSpecials[] = {
@@ -68,7 +71,8 @@ void InstructionDecoder::decode(const Names& names, const Statement& statement) 
   if (const Operation* const operation = Operations::find(instruction)) {
     return computation(*operation);
   }
-  if (!exchange() && !access() && !matrix_product() && !asynchronous() && !atomic() && !barrier()) {
+  if (!exchange() && !access() && !matrix_product() && !group_product() && !asynchronous() &&
+      !atomic() && !barrier()) {
     throw WrongStatement("unknown instruction");
   }
 }
@@ -284,7 +288,49 @@ bool InstructionDecoder::matrix_product() {
   return true;
 }
 
+// The sum, A, B's descriptor, whether it adds to the sum, 1, 1, 0 (nothing is negated or
+// transposed).
+bool InstructionDecoder::group_product() {
+  constexpr std::string_view kStart = "wgmma.mma_async.sync.aligned.m64n";
+  if (!begins_with(name(), kStart)) return false;
+  Handler run = nullptr;
+  want_operands(7);
+  const bool adds = number(3) != 0;
+  const std::string_view shape = name().substr(kStart.size());
+  if (shape == "16k16.f32.bf16.bf16")
+    run = adds ? &multiply_group<2, true> : &multiply_group<2, false>;
+  if (shape == "32k16.f32.bf16.bf16")
+    run = adds ? &multiply_group<4, true> : &multiply_group<4, false>;
+  if (shape == "64k16.f32.bf16.bf16")
+    run = adds ? &multiply_group<8, true> : &multiply_group<8, false>;
+  if (run == nullptr || number(4) != 1 || number(5) != 1 || number(6) != 0) {
+    throw WrongStatement("only some products of warp groups are known");
+  }
+  const Operand& sum = statement_->operands[0];
+  const Operand& a = statement_->operands[1];
+  if (shape[0] != (sum.count == 8    ? '1'
+                   : sum.count == 16 ? '3'
+                   : sum.count == 32 ? '6'
+                                     : ' ') ||
+      a.count != 4) {
+    throw WrongStatement("its vectors have other numbers of elements");
+  }
+  std::vector<uint32_t> written;
+  for (size_t i = 0; i < sum.count; ++i) written.push_back(target(sum.element(i), 4));
+  std::vector<uint32_t> read;
+  if (adds) read = written;
+  for (size_t i = 0; i < a.count; ++i) read.push_back(source(a.words[i], 4));
+  read.push_back(source(word(2), 8));
+  add(run, written, read);
+  return true;
+}
+
 bool InstructionDecoder::asynchronous() {
+  if (name() == "wgmma.wait_group.sync.aligned") {
+    want_operands(1);
+    add(&meet_for_products, {}, {}).immediate = number(0);
+    return true;
+  }
   if (name() == "cp.async.wait_group") {
     want_operands(1);
     add(&wait_for_copies, {}, {}).immediate = number(0);

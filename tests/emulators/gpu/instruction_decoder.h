@@ -43,6 +43,7 @@ class InstructionDecoder {
   void unpack(const Operand& to, std::string_view type);
   bool exchange();
   bool matrix_product();
+  bool group_product();
   bool asynchronous();
   bool atomic();
   bool barrier();

@@ -113,6 +113,99 @@ TEST(PtxMatrices, products_have_their_elements_where_the_document_says) {
   expect_product("f16", as_f16);
 }
 
+// B in shared memory: for 8 columns of A the 16 columns of B, 16 bytes each. `%rd4`: its
+// descriptor.
+constexpr const char* kLoadGroup = R"(
+    ld.param.u64 %rd0, [p0]; ld.param.u64 %rd1, [p1]; ld.param.u64 %rd2, [p2];
+    mov.u32 %r0, %tid.x; mul.wide.u32 %rd3, %r0, 4; add.s64 %rd1, %rd1, %rd3;
+    ld.global.u32 %r5, [%rd1]; shl.b32 %r6, %r0, 2; add.s32 %r6, %r6, 1024;
+    st.shared.u32 [%r6], %r5;
+    mul.wide.u32 %rd3, %r0, 16; add.s64 %rd0, %rd0, %rd3;
+    ld.global.v4.u32 {%r1, %r2, %r3, %r4}, [%rd0];
+    mul.wide.u32 %rd3, %r0, 32; add.s64 %rd2, %rd2, %rd3;
+    fence.proxy.async.shared::cta;
+)";
+constexpr const char* kMultiplyGroup = R"(
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16
+      {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, {%r1, %r2, %r3, %r4}, %rd4, 0, 1, 1, 0;
+    wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16
+      {%f1, %f2, %f3, %f4, %f5, %f6, %f7, %f8}, {%r1, %r2, %r3, %r4}, %rd4, 1, 1, 1, 0;
+    wgmma.commit_group.sync.aligned;
+    wgmma.wait_group.sync.aligned 0;
+    st.global.v4.f32 [%rd2], {%f1, %f2, %f3, %f4};
+    st.global.v4.f32 [%rd2+16], {%f5, %f6, %f7, %f8};
+)";
+// It begins at byte 1024 of shared memory; 8 more columns of A are 256 bytes further on, 8 more of
+// B 128.
+constexpr const char* kDescriptor = "mov.u64 %rd4, 0x0000000800100040;";
+
+std::string run_group(const std::string& body, Size3 block, std::vector<float>* sums,
+                      const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
+  Allocations memory;
+  const uint64_t to = memory.add(128 * 32);
+  const Module module = parsed(kernel_text(body, 3));
+  Launch launch = small_launch(module, {memory.add(a), memory.add(b), to}, block, 512);
+  launch.refuses_shared_races = true;
+  const std::string wrong = run_block(launch, memory);
+  if (sums != nullptr) sums->assign(memory.at<float>(to), memory.at<float>(to) + 128 * 8);
+  return wrong;
+}
+
+TEST(PtxMatrices, products_of_warp_groups_read_b_where_its_descriptor_says) {
+  std::mt19937 random(12);
+  const auto small = [&] { return static_cast<int>(random() % 61) - 30; };
+  std::vector<uint32_t> a_words(128 * 4);
+  std::vector<uint32_t> b_words(128);
+  int a[64][16];
+  int b[16][16];
+  for (uint32_t lane = 0; lane < 128; ++lane) {
+    for (uint32_t i = 0; i < 8; ++i) {
+      const Element at = place_in_a(lane % 32, i);
+      int& value = a[lane / 32 * 16 + at.row][at.column];
+      value = small();
+      a_words[lane * 4 + i / 2] |= uint32_t{as_bf16(value)} << (16 * (i % 2));
+    }
+  }
+  for (uint32_t k = 0; k < 16; ++k) {
+    for (uint32_t column = 0; column < 16; ++column) {
+      b[k][column] = small();
+      const uint32_t half = k / 8 * 128 + column * 8 + k % 8;
+      b_words[half / 2] |= uint32_t{as_bf16(b[k][column])} << (16 * (half % 2));
+    }
+  }
+  std::vector<float> sums;
+  ASSERT_EQ(run_group(std::string(kLoadGroup) + "bar.sync 0;" + kDescriptor + kMultiplyGroup,
+                      {128, 1, 1}, &sums, a_words, b_words),
+            "");
+  for (uint32_t lane = 0; lane < 128; ++lane) {
+    for (uint32_t i = 0; i < 8; ++i) {
+      const Element at = place_in_c(lane % 32, i % 4);
+      int sum = 0;
+      for (uint32_t k = 0; k < 16; ++k) {
+        sum += 2 * a[lane / 32 * 16 + at.row][k] * b[k][i / 4 * 8 + at.column];
+      }
+      ASSERT_EQ(sums[lane * 8 + i], static_cast<float>(sum) / 64) << lane << ", " << i;
+    }
+  }
+}
+
+TEST(PtxMatrices, products_of_warp_groups_are_refused_where_a_gpu_would_do_anything) {
+  const std::vector<uint32_t> a(128 * 4);
+  const std::vector<uint32_t> b(128);
+  const auto run = [&](const std::string& body, Size3 block = {128, 1, 1}) {
+    return run_group(std::string(kLoadGroup) + body + kMultiplyGroup, block, nullptr, a, b);
+  };
+  EXPECT_EQ(run(std::string("bar.sync 0;") + kDescriptor), "");
+  EXPECT_THAT(run(kDescriptor), testing::HasSubstr("a product reads shared memory that"));
+  EXPECT_THAT(run("bar.sync 0; mov.u64 %rd4, 0x0000000800100050;"),
+              testing::HasSubstr("that the block has not"));
+  EXPECT_THAT(run("bar.sync 0; mov.u64 %rd4, 0x4000000800100040;"),
+              testing::HasSubstr("not swizzled"));
+  EXPECT_THAT(run(std::string("bar.sync 0;") + kDescriptor, {96, 1, 1}),
+              testing::HasSubstr("four warps"));
+}
+
 TEST(PtxMatrices, sums_round_to_floats) {
   // 2^24 + 1 is no float: each of the ones is lost, where a wider sum would keep them.
   std::vector<uint32_t> result;

@@ -209,7 +209,13 @@ Operand Reader::operand() {
     result.count = 0;
     do {
       if (result.count == kElementsMost) fail("'}'");
-      result.words[result.count++] = word();
+      const Word element = word();
+      if (result.count < kElementsUsual) {
+        result.words[result.count] = element;
+      } else {
+        result.others.push_back(element);
+      }
+      ++result.count;
     } while (lexer_.take(','));
     mark('}');
   } else if (lexer_.take('[')) {

@@ -11,9 +11,11 @@
 
 namespace lockstep::ptx {
 
-// The largest of any instruction: of its operands, and of a vector operand's elements.
-inline constexpr size_t kOperandsMost = 5;
-inline constexpr size_t kElementsMost = 4;
+// The largest of any instruction: of its operands, and of a vector operand's elements. Few vectors
+// have more than the usual ones.
+inline constexpr size_t kOperandsMost = 7;
+inline constexpr size_t kElementsMost = 64;
+inline constexpr size_t kElementsUsual = 4;
 
 // A value in the text: a name (of a register or a variable), or a number's bits.
 struct Word {
@@ -30,8 +32,13 @@ struct Operand {
     kAddress,  // [a] or [a+offset]
   } kind = Kind::kWord;
   uint8_t count = 1;
-  std::array<Word, kElementsMost> words{};
+  std::array<Word, kElementsUsual> words{};
+  std::vector<Word> others{};  // the elements behind them
   int64_t offset = 0;
+
+  const Word& element(size_t index) const {
+    return index < kElementsUsual ? words[index] : others[index - kElementsUsual];
+  }
 };
 
 // `.space .align n .type name[count] = {..}`: a variable or a parameter.
