@@ -213,8 +213,9 @@ GPU_FUNCTION void finish_plain_rows(const GpuPanelSums& sums, const LaneRows& ro
   }
 }
 
+// Three blocks of a multiprocessor: with two, too few loads would be under way.
 template <bool kGate>
-GPU_KERNEL_OF(kFinishThreads)
+GPU_KERNEL_AT_ONCE(kFinishThreads, 3)
 void finish_panel(GpuPanelSums sums) {
   follow_launches();
   const GpuProduct& product = sums.product;

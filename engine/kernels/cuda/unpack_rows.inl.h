@@ -65,11 +65,25 @@ GPU_FUNCTION uint32_t scaled_pair(uint32_t pair, const Scale& scale) {
 }
 
 // Unpacks the lane's part of a step: 4 columns each of the rows lane / 4 and 8 more, as words of
-// two.
+// two. `nibbles`: of quants of 4 bits the lane's of the tile.
 template <Format kFormat>
-GPU_FUNCTION void unpack_step(const TilePlace& place, unsigned step, Words2 (&rows)[2]) {
+GPU_FUNCTION void unpack_step(const TilePlace& place, const Words4& nibbles, unsigned step,
+                              Words2 (&rows)[2]) {
+  constexpr GpuLayout kLayout = gpu_layout(kFormat);
   uint32_t a[Stage<kFormat>::kParts][4];
-  read_operand<kFormat, /*kBiased=*/false>(place.quants, place.high, place.tile, step, a);
+  if constexpr (kLayout.quant_bits == 4) {
+    uint32_t high = 0;
+    if constexpr (kLayout.high_bits > 0) {
+      const unsigned word = gpu_high_place(kLayout, place.tile, step, 0, 0).word;
+      high = load_4(place.high + gpu_high_byte(kLayout, lane_index(), word));
+    }
+    GPU_UNROLL
+    for (unsigned index = 0; index < 4; ++index) {
+      a[0][index] = nibble_pair<kFormat, /*kBiased=*/false>(nibbles.words[step], high, step, index);
+    }
+  } else {
+    read_operand<kFormat, /*kBiased=*/false>(place.quants, place.high, place.tile, step, a);
+  }
   GPU_UNROLL
   for (unsigned row = 0; row < 2; ++row) {
     if constexpr (gpu_layout(kFormat).quant_bits == 16) {
@@ -90,9 +104,14 @@ struct UnpackedTile {
 // Units are whole, whatever columns the matrix has.
 template <Format kFormat>
 GPU_FUNCTION void unpack_tile(const TilePlace& place, UnpackedTile& tile) {
+  constexpr GpuLayout kLayout = gpu_layout(kFormat);
+  Words4 nibbles = {};
+  if constexpr (kLayout.quant_bits == 4) {
+    nibbles = stream_16(place.quants + place.tile * kLayout.tile_bytes() + lane_index() * 16);
+  }
   GPU_UNROLL
   for (unsigned step = 0; step < kGpuSteps; ++step) {
-    unpack_step<kFormat>(place, step, tile.steps[step]);
+    unpack_step<kFormat>(place, nibbles, step, tile.steps[step]);
   }
 }
 
