@@ -334,6 +334,9 @@ CONDITIONS = {
     # nvcc compiles one text for several generations, of which the older lack the instruction.
     ("engine/kernels/cuda/launch_overlap.h",
      "#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900"),
+    # ... or lack it again: products of warp groups are Hopper's alone.
+    ("engine/kernels/cuda/gpu_code.h",
+     "#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)"),
     # A compiler says in no other way that it instruments for threads, which makes sums slow.
     ("tests/engine/collectives/all_reduce_test.cpp", "#ifdef __SANITIZE_THREAD__"),
 }

@@ -154,6 +154,85 @@ GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+// Products of warp groups, which only Hopper has (wgmma): four warps that follow one another, each
+// with a panel of its own, multiply it with the same kGroups * 8 tokens in shared memory, and go on
+// while they do so. A product is begun after begin_group_products(), which makes registers that
+// were written before be seen, and belongs to the thread's next close_group_products(); with all
+// but the last kOpen of these waited for, its `sums` may be read. Until then neither they nor `a`,
+// nor what `b` is, may be touched. sums[group] += A * B of 8 tokens, or (without kAdds) = A *
+// B, as multiply_tile() has them. In `b` lie for columns 0 to 7 the tokens' 16 bytes each, then for
+// columns 8 to 15.
+#if !defined(__CUDA_ARCH__) || defined(__CUDA_ARCH_FEAT_SM90_ALL)
+constexpr bool kHasGroupProducts = true;
+constexpr bool kMayLackGroupProducts = false;
+GPU_FUNCTION void begin_group_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+GPU_FUNCTION void close_group_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+// Lets products that are begun after the block has met see what the thread has stored in shared
+// memory.
+GPU_FUNCTION void show_to_group_products() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+#define GPU_SUMS(group) \
+  "+f"(sums[group][0]), "+f"(sums[group][1]), "+f"(sums[group][2]), "+f"(sums[group][3])
+template <unsigned kOpen, unsigned kGroups>
+GPU_FUNCTION void wait_for_group_products(float (&sums)[kGroups][4]) {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
+  // Whatever reads them comes after it.
+  GPU_UNROLL
+  for (unsigned group = 0; group < kGroups; ++group) asm volatile("" : GPU_SUMS(group));
+}
+// The place of such a matrix of B: matrices of 8 tokens by 8 columns lie side by side, those of the
+// next 8 columns behind all tokens', those of the next 8 tokens 128 bytes further on, which the
+// upper half of 64 bits says.
+using GroupMatrix = uint32_t;
+template <unsigned kGroups>
+GPU_FUNCTION GroupMatrix group_matrix(const std::byte* b) {
+  return (kGroups * 128 / 16) << 16U |
+         (static_cast<uint32_t>(__cvta_generic_to_shared(b)) & 0x3FFFFU) >> 4U;
+}
+// The one so many bytes behind it.
+GPU_FUNCTION GroupMatrix group_matrix_behind(GroupMatrix matrix, unsigned bytes) {
+  return matrix + bytes / 16;
+}
+template <unsigned kGroups, bool kAdds>
+GPU_FUNCTION void multiply_group_tile(float (&sums)[kGroups][4], const uint32_t (&a)[4],
+                                      GroupMatrix b) {
+  static_assert(kGroups == 8);
+  asm volatile(
+      "{ .reg .b64 place; mov.b64 place, {%36, %38};"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, place, %37, 1, 1, 0; }"
+      : GPU_SUMS(0), GPU_SUMS(1), GPU_SUMS(2), GPU_SUMS(3), GPU_SUMS(4), GPU_SUMS(5), GPU_SUMS(6),
+        GPU_SUMS(7)
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b), "n"(kAdds), "r"(128 / 16));
+}
+#undef GPU_SUMS
+#else
+constexpr bool kHasGroupProducts = false;
+constexpr bool kMayLackGroupProducts = true;
+GPU_FUNCTION void begin_group_products() {}
+GPU_FUNCTION void close_group_products() {}
+template <unsigned kOpen, unsigned kGroups>
+GPU_FUNCTION void wait_for_group_products(float (&)[kGroups][4]) {}
+GPU_FUNCTION void show_to_group_products() {}
+using GroupMatrix = uint32_t;
+template <unsigned kGroups>
+GPU_FUNCTION GroupMatrix group_matrix(const std::byte*) {
+  return 0;
+}
+GPU_FUNCTION GroupMatrix group_matrix_behind(GroupMatrix matrix, unsigned) {
+  return matrix;
+}
+template <unsigned kGroups, bool kAdds>
+GPU_FUNCTION void multiply_group_tile(float (&)[kGroups][4], const uint32_t (&)[4], GroupMatrix) {}
+#endif
+
 // 16 bytes of weights, which are read once: they take no place in the first cache.
 GPU_FUNCTION Words4 stream_16(const void* address) {
   Words4 value;
@@ -386,6 +465,10 @@ unsigned number_of_gpu(unsigned otherwise) {
 }
 inline unsigned multiprocessor_count() {
   return number_of_gpu<cudaDevAttrMultiProcessorCount>(1);
+}
+// Whether the thread's GPU has products of warp groups.
+inline bool has_group_products() {
+  return number_of_gpu<cudaDevAttrComputeCapabilityMajor>(1) == 9;
 }
 // The most shared memory of a block.
 inline size_t shared_bytes_most() {

@@ -58,16 +58,33 @@ GPU_FUNCTION float norm_factor(const GpuNormFactor& norm, size_t token) {
   return factor_of_sums(norm, sum);
 }
 
+// A row's result takes these from memory.
+struct PartAhead {
+  float bias;
+  float held;  // what `output` held
+};
+GPU_FUNCTION PartAhead read_part_ahead(const GpuPart& part, size_t token, size_t row) {
+  PartAhead ahead = {};
+  if (part.bias != nullptr) ahead.bias = part.bias[row];
+  if (part.output != nullptr && part.accumulate) {
+    ahead.held = part.output[token * part.output_stride + row];
+  }
+  return ahead;
+}
+
 // The part's result for a row: y of gpu_product.h.
 GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, float y,
-                               float factor, size_t token, size_t row) {
+                               float factor, size_t token, size_t row, const PartAhead& ahead) {
   if (product.norm.chunk_sums != nullptr) y = multiply(y, factor);
-  if (part.bias != nullptr) y += part.bias[row];
+  if (part.bias != nullptr) y += ahead.bias;
   if (part.output == nullptr) return y;
-  float* output = part.output + token * part.output_stride + row;
-  if (part.accumulate) y += *output;
-  *output = y;
+  if (part.accumulate) y += ahead.held;
+  part.output[token * part.output_stride + row] = y;
   return y;
+}
+GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, float y,
+                               float factor, size_t token, size_t row) {
+  return finish_part(product, part, y, factor, token, row, read_part_ahead(part, token, row));
 }
 
 // `y` is 0 where the lane's row is beyond the last. `weight`: the norm's of that row.
@@ -104,20 +121,49 @@ GPU_FUNCTION void finish_gate(const GpuProduct& product, const BlockPlace& place
   }
 }
 
-// `sum`: of the lane's row, of the block's 32. Called by all lanes of a warp.
-GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place, float sum,
-                               float factor, size_t token) {
+// The lane's row of the block's 32, and what finishing it takes from memory: read before the sum is
+// ready, it is waited for once.
+struct LaneRow {
+  size_t part;
+  size_t row;
+  bool is_row;  // else it is beyond the last
+  PartAhead ahead;
+  float weights[kGpuProductNorms];
+};
+GPU_FUNCTION LaneRow read_lane_row(const GpuProduct& product, const BlockPlace& place,
+                                   size_t token) {
   const unsigned lane = lane_index();
   const bool gate = product.finish == GpuFinish::kGate;
-  const GpuPart& part = product.parts[gate ? lane / kGpuPanelRows : place.part];
-  const size_t row = place.row + (gate ? lane % kGpuPanelRows : lane);
-  const bool is_row = row < part.matrix.rows;
-  const float y = is_row ? finish_part(product, part, sum, factor, token, row) : 0.0F;
-  if (gate) finish_gate(product, place, y, token);
-  for (size_t norm = 0; norm < product.norm_count; ++norm) {
-    const float weight = is_row ? product.norms[norm].weight[row] : 0.0F;
-    finish_norm(product.norms[norm], place, y, is_row, weight, token);
+  LaneRow own = {};
+  own.part = gate ? lane / kGpuPanelRows : place.part;
+  own.row = place.row + (gate ? lane % kGpuPanelRows : lane);
+  const GpuPart& part = product.parts[own.part];
+  own.is_row = own.row < part.matrix.rows;
+  if (!own.is_row) return own;
+  own.ahead = read_part_ahead(part, token, own.row);
+  GPU_UNROLL
+  for (size_t norm = 0; norm < kGpuProductNorms; ++norm) {
+    if (norm < product.norm_count) own.weights[norm] = product.norms[norm].weight[own.row];
   }
+  return own;
+}
+
+// `sum`: of the lane's row. Called by all lanes of a warp.
+GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place,
+                               const LaneRow& own, float sum, float factor, size_t token) {
+  const float y = own.is_row ? finish_part(product, product.parts[own.part], sum, factor, token,
+                                           own.row, own.ahead)
+                             : 0.0F;
+  if (product.finish == GpuFinish::kGate) finish_gate(product, place, y, token);
+  GPU_UNROLL
+  for (size_t norm = 0; norm < kGpuProductNorms; ++norm) {
+    if (norm >= product.norm_count) return;
+    finish_norm(product.norms[norm], place, y, own.is_row, own.weights[norm], token);
+  }
+}
+GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place, float sum,
+                               float factor, size_t token) {
+  finish_token(product, place, read_lane_row(product, place, token), sum, factor, token);
 }
 
 // The sum of the lane's row over the warps' `sums`, which are [warp][token][kSumsStride].

@@ -144,6 +144,43 @@ GPU_FUNCTION void multiply_half_tile(float (&sums)[4], const uint32_t (&a)[4],
   multiply_tile_of<from_half>(sums, a, b);
 }
 
+// At once: that a GPU may be later is not shown.
+constexpr bool kHasGroupProducts = true;
+constexpr bool kMayLackGroupProducts = true;
+GPU_FUNCTION void begin_group_products() {
+  HostGrid::meet_warp();
+}
+GPU_FUNCTION void close_group_products() {
+  HostGrid::meet_warp();
+}
+template <unsigned kOpen, unsigned kGroups>
+GPU_FUNCTION void wait_for_group_products(float (&)[kGroups][4]) {
+  HostGrid::meet_warp();
+}
+GPU_FUNCTION void show_to_group_products() {}
+using GroupMatrix = const std::byte*;
+template <unsigned kGroups>
+GPU_FUNCTION GroupMatrix group_matrix(const std::byte* b) {
+  return b;
+}
+GPU_FUNCTION GroupMatrix group_matrix_behind(GroupMatrix matrix, unsigned bytes) {
+  return matrix + bytes;
+}
+template <unsigned kGroups, bool kAdds>
+GPU_FUNCTION void multiply_group_tile(float (&sums)[kGroups][4], const uint32_t (&a)[4],
+                                      GroupMatrix b) {
+  constexpr unsigned kEightBytes = kGroups * 128;
+  for (unsigned group = 0; group < kGroups; ++group) {
+    // As lanes would hold it.
+    const std::byte* const own = b + (group * 8 + lane_index() / 4) * 16 + lane_index() % 4 * 4;
+    uint32_t words[2];
+    std::memcpy(&words[0], own, sizeof(uint32_t));
+    std::memcpy(&words[1], own + kEightBytes, sizeof(uint32_t));
+    if (!kAdds) std::memset(sums[group], 0, sizeof(sums[group]));
+    multiply_tile(sums[group], a, words);
+  }
+}
+
 GPU_FUNCTION Words4 stream_16(const void* address) {
   HostGrid::check_access(address, 16);
   Words4 value;
@@ -296,6 +333,10 @@ using Grid = HostGrid::Shape;
 // As few as let blocks take rows in turns.
 inline unsigned multiprocessor_count() {
   return 1;
+}
+// Both ways give the same bits: tests try each.
+inline bool has_group_products() {
+  return HostGrid::has_group_products();
 }
 inline size_t shared_bytes_most() {
   return 227 * 1024;

@@ -116,6 +116,7 @@ namespace {
 
 thread_local HostBlock* block = nullptr;
 thread_local HostGrid::Order block_order = HostGrid::Order::kForward;
+thread_local bool group_products = true;
 thread_local std::mt19937 random;
 
 Thread& own_thread() {
@@ -280,6 +281,13 @@ void HostGrid::finish() {
 void HostGrid::set_order(Order order, uint32_t seed) {
   block_order = order;
   random.seed(seed);
+}
+
+void HostGrid::set_group_products(bool has) {
+  group_products = has;
+}
+bool HostGrid::has_group_products() {
+  return group_products;
 }
 
 const HostGrid::Shape& HostGrid::shape() {

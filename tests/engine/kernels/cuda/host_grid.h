@@ -39,6 +39,10 @@ class HostGrid {
   // any.
   enum class Order { kForward, kReverse, kShuffled };
   static void set_order(Order order, uint32_t seed = 0);
+  // Whether the calling thread launches what multiplies by products of warp groups, where a GPU
+  // would: true at first.
+  static void set_group_products(bool has);
+  static bool has_group_products();
 
   // Runs what a launch may do before those before it are done: the first block's threads, until
   // each waits for them. Shared memory begins as garbage. No other grid is being run by this
