@@ -27,9 +27,9 @@ MOST_FRAMES = {
     ("multiply_expert_rows", 1): (7, 104),
     ("multiply_expert_rows", 2): (7, 64),
     ("multiply_expert_rows", 8): (8, 112),
-    ("multiply_few_rows", None): (1, 8),
+    ("multiply_many", 8): (3, 64),
     ("multiply_rows", 1): (4, 24),
-    ("multiply_wide", 8): (9, 88),
+    ("multiply_wide", 8): (4, 32),
     # Where sine and cosine reduce a large angle.
     ("rotary_table", None): (1, 40),
 }

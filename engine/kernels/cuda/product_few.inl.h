@@ -289,7 +289,7 @@ constexpr unsigned deep_stage_count() {
   constexpr unsigned kStages = kFit > kStagesMax ? kStagesMax : kFit;
   return kStages > stage_count<kFormat>() ? kStages : stage_count<kFormat>();
 }
-// Of the rows at hand and of those before, which are read while these are written.
+// There are two of them: of the rows at hand and of those before, which are read meanwhile.
 constexpr size_t few_sums(size_t tokens) {
   return 2 * kProductWarps * tokens * kSumsStride;
 }
@@ -309,8 +309,9 @@ GPU_FUNCTION void gather_few(const ProductSums<1>& sums, unsigned tokens, float*
   meet_block();
 }
 
-// What a warp has asked for to finish a token is there: it was closed with the first weights that
-// it has asked for since, and as many times as it has units of these rows more of them.
+// Until a warp has all that it has asked for to finish a token: it was closed with the first
+// weights asked for since. Later ones, of as many units as the warp has of these rows, may be on
+// their way.
 GPU_FUNCTION void wait_for_finish(unsigned units) {
   constexpr unsigned kLater = 3;
   if (units > kLater * kProductWarps + warp_index()) return wait_for_copies<kLater>();
@@ -318,10 +319,11 @@ GPU_FUNCTION void wait_for_finish(unsigned units) {
   wait_for_copies<0>();
 }
 
-// Blocks of a multiprocessor: three if they fit, and if registers do for unpacking scales; or two.
+// Blocks of a multiprocessor: three if they fit, and if registers do for unpacking scales and for
+// minimums; or two.
 template <Format kFormat>
 constexpr unsigned few_blocks() {
-  if (Stage<kFormat>::kUnpacks) return 2;
+  if (Stage<kFormat>::kUnpacks || has_minimums(kFormat)) return 2;
   constexpr size_t kWithInput = few_stages_bytes<kFormat>(stage_count<kFormat>()) + (11 << 10);
   return 3 * kWithInput <= 227 << 10 ? 3 : 2;
 }

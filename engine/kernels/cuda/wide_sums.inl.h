@@ -80,18 +80,9 @@ GPU_FUNCTION void add_wide_units(const WideWeights& weights,
     std::byte* const own = stages + stage * S::kBytes;
     const GroupMatrix unit = group_matrix_behind(matrix, side * M::kInputBytes);
     const unsigned left = static_cast<unsigned>(columns) - walk.unit * kTiles * kGpuTileColumns;
-    RowScales<kFormat> rows;
-    if constexpr (S::kUnpacks) {
-      if (weights.has_row) rows = read_row_scales<kFormat>(own);
-    }
     // All that is known of a tile beforehand is then in the instructions.
     GPU_UNROLL_BY((kTiles <= 2 ? kTiles : 1))
     for (unsigned tile = 0; tile < kTiles; ++tile) {
-      if constexpr (S::kUnpacks) {
-        meet_warp();  // what lies there has been read
-        if (weights.has_row) unpack_scales<kFormat>(rows, tile, own);
-        meet_warp();
-      }
       add_wide_tile<kFormat, kGroups>(unit, own, weights.panel, tile, left, taker, sums, [&] {
         if (next.is_end()) return;
         store_wide_inputs<kFormat, kGroups>(pieces, inputs + (1 - side) * M::kInputBytes, tile,
