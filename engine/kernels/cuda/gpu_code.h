@@ -181,7 +181,7 @@ GPU_FUNCTION void show_to_group_products() {
 template <unsigned kOpen, unsigned kGroups>
 GPU_FUNCTION void wait_for_group_products(float (&sums)[kGroups][4]) {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kOpen) : "memory");
-  // Whatever reads them comes after it.
+  // The compiler reads the sums after this point alone.
   GPU_UNROLL
   for (unsigned group = 0; group < kGroups; ++group) asm volatile("" : GPU_SUMS(group));
 }

@@ -128,6 +128,22 @@ GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, u
   return kBiased ? pair : add_bf16_pairs(pair, kBiasTaken<kFormat>);
 }
 
+// The A operand of step `step` of tile `tile`, of 4-bit quants; `nibbles`: the lane's of the tile.
+template <Format kFormat, bool kBiased>
+GPU_FUNCTION void read_nibbles(const Words4& nibbles, const std::byte* high_bits, unsigned tile,
+                               unsigned step, uint32_t (&a)[4]) {
+  constexpr GpuLayout kLayout = gpu_layout(kFormat);
+  uint32_t high = 0;
+  if constexpr (kLayout.high_bits > 0) {
+    const unsigned word = gpu_high_place(kLayout, tile, step, 0, 0).word;
+    high = load_4(high_bits + gpu_high_byte(kLayout, lane_index(), word));
+  }
+  GPU_UNROLL
+  for (unsigned index = 0; index < 4; ++index) {
+    a[index] = nibble_pair<kFormat, kBiased>(nibbles.words[step], high, step, index);
+  }
+}
+
 // Bytes 0 and 2 of a word, signed: the lower seven bits and 128, less 128 or 256.
 GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
   return add_bf16_pairs(mask_and_set(word, 0x007F007FU, 0x43004300U),
@@ -142,16 +158,7 @@ GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bi
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   quants += tile * kLayout.tile_bytes() + lane_index() * 16;
   if constexpr (kLayout.quant_bits == 4) {
-    const uint32_t word = load_16(quants).words[step];
-    uint32_t high = 0;
-    if constexpr (kLayout.high_bits > 0) {
-      high = load_4(high_bits + gpu_high_byte(kLayout, lane_index(),
-                                              gpu_high_place(kLayout, tile, step, 0, 0).word));
-    }
-    GPU_UNROLL
-    for (unsigned index = 0; index < 4; ++index) {
-      a[0][index] = nibble_pair<kFormat, kBiased>(word, high, step, index);
-    }
+    read_nibbles<kFormat, kBiased>(load_16(quants), high_bits, tile, step, a[0]);
   } else if constexpr (kLayout.quant_bits == 8) {
     const Words4 words = load_16(quants + step / 2 * 512);
     GPU_UNROLL

@@ -69,18 +69,9 @@ GPU_FUNCTION uint32_t scaled_pair(uint32_t pair, const Scale& scale) {
 template <Format kFormat>
 GPU_FUNCTION void unpack_step(const TilePlace& place, const Words4& nibbles, unsigned step,
                               Words2 (&rows)[2]) {
-  constexpr GpuLayout kLayout = gpu_layout(kFormat);
   uint32_t a[Stage<kFormat>::kParts][4];
-  if constexpr (kLayout.quant_bits == 4) {
-    uint32_t high = 0;
-    if constexpr (kLayout.high_bits > 0) {
-      const unsigned word = gpu_high_place(kLayout, place.tile, step, 0, 0).word;
-      high = load_4(place.high + gpu_high_byte(kLayout, lane_index(), word));
-    }
-    GPU_UNROLL
-    for (unsigned index = 0; index < 4; ++index) {
-      a[0][index] = nibble_pair<kFormat, /*kBiased=*/false>(nibbles.words[step], high, step, index);
-    }
+  if constexpr (gpu_layout(kFormat).quant_bits == 4) {
+    read_nibbles<kFormat, /*kBiased=*/false>(nibbles, place.high, place.tile, step, a[0]);
   } else {
     read_operand<kFormat, /*kBiased=*/false>(place.quants, place.high, place.tile, step, a);
   }

@@ -86,9 +86,7 @@ GPU_FUNCTION void find_wide_pieces(const GpuProduct& product, size_t columns, si
     const auto readable = static_cast<unsigned>(round_up<size_t>(columns, 32));
     const bool is_piece = number / 2 < kGroups && readable > half * 32;
     pieces[index].columns = is_piece ? readable - half * 32 : 0;
-    pieces[index].byte =
-        half * (2 * I::kStepBytes) + token * 16 +
-        (I::kLayout.scale_columns == 16 ? place / 2 * I::kStepBytes + place % 2 * 8 : place * 4);
+    pieces[index].byte = half * (2 * I::kStepBytes) + token * 16 + place * 4;
   }
 }
 
@@ -114,10 +112,7 @@ GPU_FUNCTION void store_wide_inputs(const WidePieces<kFormat, kGroups>& pieces, 
     std::byte* const own = inputs + tile * I::kTileBytes + pieces[index].byte;
     GPU_UNROLL
     for (unsigned word = 0; word < 4; ++word) {
-      const unsigned behind = I::kLayout.scale_columns == 16
-                                  ? word % 2 * I::kEightBytes + word / 2 * 4
-                                  : word * I::kEightBytes;
-      *reinterpret_cast<uint32_t*>(own + behind) = held[index].words[word];
+      *reinterpret_cast<uint32_t*>(own + word * I::kEightBytes) = held[index].words[word];
     }
   }
 }
@@ -128,16 +123,12 @@ struct WideWeights {
   const std::byte* quants;
   const std::byte* high;
   const std::byte* scales;  // of row lane_index() of the 32
-  const std::byte* factors;
-  bool has_row;  // whether that is a row of the panel
+  bool has_row;             // whether that is a row of the panel
 };
 GPU_FUNCTION WideWeights wide_weights(const BlockWeights& both) {
   const unsigned panel = warp_index() % kBlockPanels;
-  return {panel,
-          panel == 0 ? both.quants[0] : both.quants[1],
-          panel == 0 ? both.high[0] : both.high[1],
-          both.scales,
-          both.factors,
+  return {panel, panel == 0 ? both.quants[0] : both.quants[1],
+          panel == 0 ? both.high[0] : both.high[1], both.scales,
           lane_index() / kGpuPanelRows == panel};
 }
 
@@ -160,13 +151,6 @@ GPU_FUNCTION void begin_wide_weights(const WideWeights& weights, unsigned unit, 
   if constexpr (kScaleBytes > 0) {
     begin_copy<kScaleBytes>(stage + S::kScales + lane * kScaleBytes,
                             weights.scales + size_t{unit} * (kGpuPanelRows * kScaleBytes));
-  }
-  constexpr unsigned kFactorBytes = S::kLayout.factor_bytes;
-  if constexpr (kFactorBytes > 0) {
-    // Those of two rows by one lane.
-    if (lane % 2 != 0) return;
-    begin_copy_4(stage + S::kFactors + lane * kFactorBytes,
-                 weights.factors + unit / kGpuFactorUnits * (kGpuPanelRows * kFactorBytes));
   }
 }
 
@@ -288,12 +272,13 @@ GPU_FUNCTION void add_wide_tile(GroupMatrix inputs, const std::byte* stage, unsi
                                 unsigned tile, unsigned columns, const WideTaker (&taker)[1],
                                 PanelSums<kGroups>& sums, const Work& work) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  constexpr unsigned kSteps = kLayout.scale_columns == 16 ? 1 : 2;
+  constexpr unsigned kSteps = 2;  // 32 columns, which share a scale
+  static_assert(kLayout.scale_columns == 32);
   const unsigned row = panel * kGpuPanelRows + lane_index() / 4;
   GPU_UNROLL
   for (unsigned step = 0; step < kGpuSteps; step += kSteps) {
     const bool is_first = step == 0;
-    if (kSteps == 2 && tile * kGpuTileColumns + step * 16 >= columns) {
+    if (tile * kGpuTileColumns + step * 16 >= columns) {
       if (is_first) work();
       return;
     }
@@ -306,11 +291,7 @@ GPU_FUNCTION void add_wide_tile(GroupMatrix inputs, const std::byte* stage, unsi
       Scale scales[2];
       GPU_UNROLL
       for (unsigned index = 0; index < 2; ++index) {
-        if constexpr (kSteps == 1) {
-          scales[index] = {read_four_scales(stage, row + index * 8).values[step], 0};
-        } else {
-          scales[index] = read_two_scales<kFormat>(stage, row + index * 8, tile).halves[step / 2];
-        }
+        scales[index] = read_two_scales<kFormat>(stage, row + index * 8, tile).halves[step / 2];
       }
       add_wide_products<kFormat, kGroups, kSteps>(inputs, stage, panel, tile, step, scales, taker,
                                                   sums, meanwhile);
