@@ -48,8 +48,8 @@ struct MachinePlan {
     std::vector<int> gpus;   // Gpu::index
     std::string names;       // "gpu0, node1"
     std::string reason;      // why these
-    // Sentences on GPUs that compute nothing though nobody has said so: which, why, and the options
-    // that make them compute where there are some.
+    // Each names GPUs that compute nothing without having been left out by an option, the reason,
+    // and the options that make them compute, if there are any.
     std::vector<std::string> idle = {};
   };
   struct Fault {

@@ -12,7 +12,7 @@
 
 namespace lockstep {
 
-// A GPU that computes nothing, though nobody has said so.
+// A GPU that computes nothing, though no option leaves it out.
 struct IdleGpu {
   int index = 0;       // Gpu::index
   std::string reason;  // why, half a sentence

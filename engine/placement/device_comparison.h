@@ -1,4 +1,4 @@
-// Compares devices that could each compute a model, where nobody has named them: by how fast one
+// Compares devices that could each compute a model, if no option names them: by how fast one
 // sequence would be generated, as far as the memory's bandwidth and the exchanges set it.
 #pragma once
 

@@ -98,10 +98,11 @@ class DeviceRules {
 // Lives as long as the program.
 const DeviceRules& rules_of(const DeviceChoice& devices);
 
-// The ranks of the chosen devices, GPUs first, with their shares: where nobody has given them, by
-// bandwidth, but for GPUs that have no space for so much, if they are beside nodes or nobody has
-// named them. `needs`: of the whole model on GPUs. `speeds`: the GPUs', where shares follow them.
-// Fails with kInvalidInput, with kMachineRefused where nodes' bandwidth cannot be measured.
+// The ranks of the chosen devices, GPUs first, with their shares. Shares that are not given follow
+// bandwidth; a GPU without space for its share gets a smaller one, if it is beside nodes or the
+// devices are not named. `needs`: of the whole model on GPUs. `speeds`: the GPUs', where shares
+// follow them. Fails with kInvalidInput, with kMachineRefused where nodes' bandwidth cannot be
+// measured.
 Result<std::vector<RankPlace>> find_places(const Settings& settings, const Machine& machine,
                                            const DeviceChoice& devices, const GpuNeeds& needs,
                                            const std::optional<GpuSpeeds>& speeds);

@@ -132,7 +132,7 @@ TEST_F(GpuTooSmall, stays_idle_where_the_ranks_that_are_asked_for_are_the_nodes)
   EXPECT_THAT(idle_, HasSubstr("nor beside nodes, since the ranks or shares that are asked for"));
 }
 
-TEST_F(GpuTooSmall, stays_idle_where_nobody_knows_how_fast_it_is) {
+TEST_F(GpuTooSmall, stays_idle_if_its_speed_is_unknown) {
   gpu_.bytes_per_second = 0;
   EXPECT_THAT(gpus_chosen(), ::testing::IsEmpty());
   EXPECT_THAT(reason_, HasSubstr("the model does not fit on all GPUs"));
