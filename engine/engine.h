@@ -24,6 +24,7 @@
 #include "engine/measure/machine_benchmark.h"
 #include "engine/measure/machine_planning.h"
 #include "engine/model/model_description.h"
+#include "engine/simulation/simulation.h"
 #include "engine/text/grammar.h"
 #include "engine/text/ranking_text.h"
 #include "engine/text/tokenizer.h"

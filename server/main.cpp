@@ -18,15 +18,11 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"serve", lockstep::run_serve},
-    {"generate", lockstep::run_generate},
-    {"bench", lockstep::run_bench},
-    {"bench-machine", lockstep::run_bench_machine},
-    {"evaluate", lockstep::run_evaluate},
-    {"plan", lockstep::run_plan},
-    {"inspect", lockstep::run_inspect},
-    {"hash-key", lockstep::run_hash_key},
-    {"check-health", lockstep::run_check_health},
+    {"serve", lockstep::run_serve},       {"generate", lockstep::run_generate},
+    {"bench", lockstep::run_bench},       {"bench-machine", lockstep::run_bench_machine},
+    {"evaluate", lockstep::run_evaluate}, {"plan", lockstep::run_plan},
+    {"simulate", lockstep::run_simulate}, {"inspect", lockstep::run_inspect},
+    {"hash-key", lockstep::run_hash_key}, {"check-health", lockstep::run_check_health},
 };
 
 int run(std::vector<std::string> arguments) {

@@ -17,6 +17,7 @@ int run_check_health(const std::vector<std::string>& arguments);
 int run_bench_machine(const std::vector<std::string>& arguments);
 int run_plan(const std::vector<std::string>& arguments);
 int run_inspect(const std::vector<std::string>& arguments);
+int run_simulate(const std::vector<std::string>& arguments);
 int run_hash_key(const std::vector<std::string>& arguments);
 
 // A machine's plan as JSON, which `lockstepd plan --json` prints: indented, without a newline at

@@ -110,11 +110,11 @@ const std::vector<OptionRow>& rows() {
        "Tokens of one sequence at most, prompt and generated; auto: what fits in memory, up "
        "to the model's own",
        [](const Json& v, Options& o) { o.engine.context_tokens = count_or_automatic(v); }},
-      {"kv-pages", kServe | kPlan, kIntegerOrAuto, "auto", 1, 16777216, {},
+      {"kv-pages", kServe | kPlan | kSimulate, kIntegerOrAuto, "auto", 1, 16777216, {},
        "Pages (64 tokens) of the KV cache; auto: for as many full sequences as run at once, or "
        "what fits. With fewer, sequences that find none are computed again later",
        [](const Json& v, Options& o) { o.engine.kv_pages = count_or_automatic(v); }},
-      {"sequences", kServe | kPlan, kInteger, 8, 1, 1024, {},
+      {"sequences", kServe | kPlan | kSimulate, kInteger, 8, 1, 1024, {},
        "Sequences in the running batch at most",
        [](const Json& v, Options& o) { o.engine.sequence_count = v.get<uint32_t>(); }},
       {"devices", kAll, kText, "auto", 0, 0, {},
@@ -168,7 +168,7 @@ const std::vector<OptionRow>& rows() {
        "Whether the service manager keeps weights and KV memory for the next start, which then "
        "reads no weights; auto: where memfds are given huge pages",
        [](const Json& v, Options& o) { o.keep_weights = v.get<std::string>(); }},
-      {"batch-tokens", kAll, kIntegerOrAuto, "auto", 1, 65536, {},
+      {"batch-tokens", kAll | kSimulate, kIntegerOrAuto, "auto", 1, 65536, {},
        "Tokens of one pass at most; longer prompts are cut into several; auto: 512, and 2048 where "
        "only GPUs compute and have space for it",
        [](const Json& v, Options& o) { o.engine.batch_tokens = count_or_automatic(v); }},
@@ -205,19 +205,19 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) {
          o.engine.without_fusion = v.get<std::vector<std::string>>();
        }},
-      {"waiting-requests", kServe, kInteger, 1024, 0, 1000000, {},
+      {"waiting-requests", kServe | kSimulate, kInteger, 1024, 0, 1000000, {},
        "Requests that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_requests = v.get<uint32_t>(); },
         kReloadable},
-      {"waiting-prompt-tokens", kServe, kInteger, 262144, 1, 1000000000, {},
+      {"waiting-prompt-tokens", kServe | kSimulate, kInteger, 262144, 1, 1000000000, {},
        "Tokens of the prompts that may wait for a place in the batch; more are answered with 503",
        [](const Json& v, Options& o) { o.engine.waiting_prompt_tokens = v.get<uint32_t>(); },
         kReloadable},
-      {"first-token-target", kServe, kNumber, 2, 0, 3600, {},
+      {"first-token-target", kServe | kSimulate, kNumber, 2, 0, 3600, {},
        "Seconds from a request to its first token for which passes are sized: prompts get more of "
        "a pass the more of them wait. 0: they get a tenth of a second, and go as they come",
        [](const Json& v, Options& o) { o.engine.first_token_target_seconds = v.get<double>(); }},
-      {"token-target", kServe, kNumber, 0.5, 0, 3600, {},
+      {"token-target", kServe | kSimulate, kNumber, 0.5, 0, 3600, {},
        "Seconds from a token of a stream to the next one: prompts beside it make no pass longer, "
        "unless one with 32 of their tokens is. 0: as for --first-token-target",
        [](const Json& v, Options& o) { o.engine.token_target_seconds = v.get<double>(); }},
@@ -249,7 +249,8 @@ const std::vector<OptionRow>& rows() {
        "Whose names GET /metrics tells the main metrics in once more, for dashboards and gateways "
        "that know those",
        [](const Json& v, Options& o) { o.metrics_aliases = v.get<std::string>(); }},
-      {"log-level", kAll, kChoice, "info", 0, 0, {"trace", "debug", "info", "warn", "error", "off"},
+      {"log-level", kAll | kSimulate, kChoice, "info", 0, 0,
+       {"trace", "debug", "info", "warn", "error", "off"},
        "Least severe messages that go to standard error",
        [](const Json& v, Options& o) { o.log_level = v.get<std::string>(); }, kReloadable},
       {"log-format", kServe, kChoice, "logfmt", 0, 0, {"logfmt", "json", "text"},

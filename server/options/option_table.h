@@ -58,6 +58,7 @@ enum OptionCommand : unsigned {
   kPlan = 8,
   kEvaluate = 16,
   kCheckHealth = 32,
+  kSimulate = 64,
 };
 
 struct OptionRow {

@@ -1,0 +1,106 @@
+"""lockstepd simulate: what it says, and what it refuses."""
+
+import json
+
+import pytest
+
+from conftest import DEMO, run_program
+
+# A pass takes 20 ms, 2 ms more for each generated token and 1 ms for each prompted one.
+COSTS = {"batch_tokens": 512, "results": [
+    {"prompt_tokens": prompt, "generated_tokens": generated, "depth_tokens": 0,
+     "sequences": sequences, "tokens_per_second": tokens / seconds}
+    for prompt, generated, sequences, tokens, seconds in (
+        (64, 0, 1, 64, 0.02 + 0.001 * 64 * (1 + 32.5 / 1024)),
+        (512, 0, 1, 512, 0.02 + 0.001 * 512 * (1 + 256.5 / 1024)),
+        (0, 10, 1, 10, 10 * 0.022), (0, 10, 8, 80, 10 * 0.036))]}
+
+
+@pytest.fixture
+def costs_path(tmp_path):
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps(COSTS))
+    return path
+
+
+def simulate(costs, *options):
+    result = run_program("simulate", "--costs", costs, *options, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_costs_and_latencies_are_those_of_the_file(costs_path, tmp_path):
+    trace = tmp_path / "trace.jsonl"
+    trace.write_text('{"arrival": 0, "prompt": 20, "answer": 5}\n')
+    body = simulate(costs_path, "--trace", trace)
+    assert body["costs"]["pass_seconds"] == pytest.approx(0.02, rel=0.01)
+    assert body["costs"]["generated_token_seconds"] == pytest.approx(0.002, rel=0.01)
+    assert body["costs"]["worst_deviation"] < 0.001
+    assert (body["requests"], body["refused"], body["good"]) == (1, 0, 1)
+    assert body["first_token_seconds"]["p50"] == pytest.approx(0.04, rel=0.02)
+    assert body["mean_gap_seconds"]["p99"] == pytest.approx(0.022, rel=0.01)
+
+
+def test_a_made_load_is_the_same_from_the_same_seed(costs_path):
+    load = ("--rate", "5", "--seconds", "10", "--prompt", "50-100", "--answer", "10")
+    one = simulate(costs_path, *load)
+    assert simulate(costs_path, *load) == one
+    assert simulate(costs_path, *load, "--seed", "2") != one
+
+
+def test_the_fewest_replicas_that_suffice_are_fewer_with_more_time(costs_path):
+    load = ("--rate", "30", "--seconds", "20", "--replicas", "auto")
+    hurried = simulate(costs_path, *load, "--first-limit", "0.8", "--token-limit", "0.2")
+    patient = simulate(costs_path, *load, "--first-limit", "20", "--token-limit", "0.5")
+    assert 1 < patient["replicas"] < hurried["replicas"]
+    assert hurried["good"] >= 0.99 * hurried["requests"]
+
+
+def test_options_of_the_daemon_are_those_of_its_replicas(costs_path):
+    load = ("--rate", "20", "--seconds", "10")
+    few = simulate(costs_path, *load, "--sequences", "1", "--waiting-requests", "2")
+    many = simulate(costs_path, *load)
+    assert few["refused"] > 0 and many["refused"] == 0
+
+
+def test_people_read_the_same(costs_path):
+    result = run_program("simulate", "--costs", costs_path)
+    assert result.returncode == 0
+    assert "a pass takes 20.000 ms" in result.stdout and "first token" in result.stdout
+
+
+@pytest.mark.parametrize("arguments, message", [
+    ((), "--costs is required"),
+    (("--costs", "/nowhere"), "--costs: /nowhere cannot be read"),
+    (("--costs", DEMO), "is not the output of `lockstepd bench --json`: it is not valid"),
+])
+def test_costs_that_cannot_be_used_are_named(arguments, message):
+    result = run_program("simulate", *arguments)
+    assert result.returncode == 2 and message in result.stderr and result.stdout == ""
+
+
+@pytest.mark.parametrize("options, message", [
+    (("--prompt", "0"), "--prompt: must be a number of tokens"),
+    (("--answer", "9-3"), "--answer: must be a number of tokens"),
+    (("--replicas", "0"), "--replicas: must be one number"),
+    (("--replicas", "1,2"), "--replicas: must be one number"),
+    (("--router", "random"), "--router"),
+    (("--rate", "0"), "--rate"),
+    (("--rate", "0.001", "--seconds", "1"), "raise --rate or --seconds"),
+    (("--trace", "/nowhere"), "--trace: /nowhere cannot be read"),
+    (("--replicas", "auto", "--first-limit", "0.001"), "raise --first-limit"),
+])
+def test_what_cannot_be_simulated_is_named(costs_path, options, message):
+    result = run_program("simulate", "--costs", costs_path, *options)
+    assert result.returncode == 2 and message in result.stderr and result.stdout == ""
+
+
+def test_figures_of_0_and_too_few_of_them_are_refused(costs_path, tmp_path):
+    path = tmp_path / "few.json"
+    path.write_text(json.dumps({**COSTS, "results": COSTS["results"][1:]}))
+    result = run_program("simulate", "--costs", path)
+    assert result.returncode == 2 and "has 1 lengths of prompts" in result.stderr
+    path.write_text(json.dumps({**COSTS, "results": [{**COSTS["results"][0],
+                                                      "tokens_per_second": 0}]}))
+    result = run_program("simulate", "--costs", path)
+    assert result.returncode == 2 and "a figure in it is 0" in result.stderr
