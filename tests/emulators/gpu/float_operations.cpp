@@ -51,11 +51,13 @@ void add_float_arithmetic(Operations& table, const std::string& type) {
   table.add("min." + type, each_lane<Two>([](T a, T b) { return smaller<T, Bits>(a, b); }));
 }
 
-// 2^x to 22 bits or more ("approx"), zeros for subnormals ("ftz": those that are given; those that
-// are taken give 1 in any case). A GPU's own last bit may differ. For x = n + f, n the nearest
-// integer: 2^n times the series of e^(f ln 2).
+// 2^x to 22 bits or more ("approx"), zeros for subnormals where `kFlush` ("ftz": those that are
+// given; those that are taken give 1 in any case). A GPU's own last bit may differ. For x = n + f,
+// n the nearest integer: 2^n times the series of e^(f ln 2).
+template <bool kFlush>
 float power_of_two(float x) {
-  const float kept = x >= -127.f ? (x > 128.f ? 128.f : x) : -127.f;  // NaN, too, has an integer
+  constexpr float kLeast = kFlush ? -127.f : -151.f;
+  const float kept = x >= kLeast ? (x > 128.f ? 128.f : x) : kLeast;  // NaN, too, has an integer
   const float n = std::rint(kept);
   const double f = (static_cast<double>(kept) - static_cast<double>(n)) * 0.69314718055994530942;
   double series = 1.0 / 40320;
@@ -70,7 +72,31 @@ float power_of_two(float x) {
   const uint64_t exponent = static_cast<uint64_t>(static_cast<int64_t>(static_cast<int32_t>(n)));
   const double power = std::bit_cast<double>((exponent + 1023) << 52);
   const float result = static_cast<float>(series * power);
-  return x == x ? (result < 0x1p-126f ? 0.f : result) : canonical(x);
+  return x == x ? (kFlush && result < 0x1p-126f ? 0.f : result) : canonical(x);
+}
+
+// 1 / x: to 23 bits, without subnormals; of 64 bits the upper half, of the operand's upper half.
+float near_reciprocal(float x) {
+  const float taken = std::fabs(x) < 0x1p-126f ? std::copysign(0.f, x) : x;
+  const float result = 1.f / taken;
+  return canonical(std::fabs(result) < 0x1p-126f ? std::copysign(0.f, result) : result);
+}
+double near_reciprocal(double x) {
+  constexpr uint64_t kUpper = 0xffffffff00000000;
+  const double upper = std::bit_cast<double>(std::bit_cast<uint64_t>(x) & kUpper);
+  const double taken = std::fabs(upper) < 0x1p-1022 ? std::copysign(0.0, x) : upper;
+  const double result = 1 / taken;
+  const double kept = std::bit_cast<double>(std::bit_cast<uint64_t>(result) & kUpper);
+  return std::fabs(kept) < 0x1p-1022 ? std::copysign(0.0, result) : kept;
+}
+
+void run_add_towards_zero(Warp& warp, const Instruction& instruction) {
+  float* const result = warp.lanes<float>(instruction.registers[0]);
+  const float* const a = warp.lanes<const float>(instruction.registers[1]);
+  const float* const b = warp.lanes<const float>(instruction.registers[2]);
+  const RoundingMode rounding(_MM_ROUND_TOWARD_ZERO);
+#pragma GCC ivdep
+  for (uint32_t lane = 0; lane < kLanes; ++lane) result[lane] = canonical(a[lane] + b[lane]);
 }
 
 void fma_towards(uint32_t mode, float* result, const float* a, const float* b, const float* c) {
@@ -127,7 +153,18 @@ void run_fma_bf16x2(Warp& warp, const Instruction& instruction) {
 void add_float_operations(Operations& table) {
   add_float_arithmetic<float, uint32_t>(table, "f32");
   add_float_arithmetic<double, uint64_t>(table, "f64");
-  table.add("ex2.approx.ftz.f32", each_lane<float(float)>([](float x) { return power_of_two(x); }));
+  table.add("ex2.approx.ftz.f32",
+            each_lane<float(float)>([](float x) { return power_of_two<true>(x); }));
+  table.add("ex2.approx.f32",
+            each_lane<float(float)>([](float x) { return power_of_two<false>(x); }));
+  table.add("rcp.approx.ftz.f32",
+            each_lane<float(float)>([](float x) { return near_reciprocal(x); }));
+  table.add("rcp.approx.ftz.f64",
+            each_lane<double(double)>([](double x) { return near_reciprocal(x); }));
+  table.add("copysign.f32", each_lane<uint32_t(uint32_t, uint32_t)>([](uint32_t a, uint32_t b) {
+              return (a & 0x80000000) | (b & 0x7fffffff);
+            }));
+  table.add("add.rz.f32", {&run_add_towards_zero, 4, {4, 4}});
   table.add("fma.rm.f32", {&run_directed_fma<_MM_ROUND_DOWN>, 4, {4, 4, 4}});
   table.add("fma.rp.f32", {&run_directed_fma<_MM_ROUND_UP>, 4, {4, 4, 4}});
   table.add("fma.rz.f32", {&run_directed_fma<_MM_ROUND_TOWARD_ZERO>, 4, {4, 4, 4}});

@@ -224,6 +224,47 @@ TEST(PtxFloats, powers_of_two_are_near_and_flush_subnormals) {
                     bits(1024.f)}));
 }
 
+TEST(PtxFloats, powers_of_two_may_be_subnormals) {
+  EXPECT_EQ(
+      evaluate("ex2.approx.f32", {4, 4},
+               {{bits(-126.f), bits(-130.f), bits(-149.f), bits(-151.f), bits(-kInfinity), kNan32,
+                 bits(10.f)}}),
+      (Values{bits(0x1p-126f), bits(0x1p-130f), bits(0x1p-149f), 0, 0, kNan32, bits(1024.f)}));
+}
+
+TEST(PtxFloats, reciprocals_are_near_and_flush_subnormals) {
+  const Values values = floats(9);
+  const Values results = evaluate("rcp.approx.ftz.f32", {4, 4}, {values});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const float x = as_float(values[i]);
+    const float exact = 1 / x;
+    if (std::isnormal(x) && std::isnormal(exact)) {
+      ASSERT_NEAR(as_float(results[i]) / exact, 1, 0x1p-22) << x;
+    } else if (!std::isnan(x)) {
+      ASSERT_EQ(results[i],
+                bits(std::copysign(std::isinf(x) || std::isnormal(x) ? 0.f : kInfinity, x)))
+          << x;
+    }
+  }
+  const Values doubles =
+      evaluate("rcp.approx.ftz.f64", {8, 8}, {{bits(3.0), bits(-0.1), bits(0.0), bits(-1e-310)}});
+  EXPECT_NEAR(std::bit_cast<double>(doubles[0]), 1 / 3.0, 0x1p-20);
+  EXPECT_NEAR(std::bit_cast<double>(doubles[1]), -10, 0x1p-16);
+  EXPECT_EQ(doubles[0] & 0xffffffff, 0U);
+  EXPECT_EQ(doubles[2], 0x7ff0000000000000U);
+  EXPECT_EQ(doubles[3], 0xfff0000000000000U);
+}
+
+TEST(PtxFloats, signs_are_copied_and_sums_rounded_towards_zero) {
+  EXPECT_EQ(evaluate("copysign.f32", {4, 4, 4},
+                     {{bits(-0.f), bits(2.f), 0xffc00000}, {bits(3.f), bits(-4.f), bits(5.f)}}),
+            (Values{bits(-3.f), bits(4.f), bits(-5.f)}));
+  EXPECT_EQ(evaluate("add.rz.f32", {4, 4, 4},
+                     {{bits(1.f), bits(-1.f), bits(kInfinity)},
+                      {bits(0x1.8p-24f), bits(-0x1.8p-24f), bits(-kInfinity)}}),
+            (Values{bits(1.f), bits(-1.f), kNan32}));
+}
+
 TEST(PtxFloats, to_integers_out_of_range_gives_the_nearest_there_is) {
   const Values values{bits(2.5f),     bits(3.5f),      bits(-2.5f), bits(2.99f),
                       bits(-2.99f),   bits(0x1p31f),   kNan32,      bits(-0x1p31f),
