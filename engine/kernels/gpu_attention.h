@@ -43,6 +43,9 @@ struct GpuAttention {
   float* partial_sums = nullptr;
   uint32_t* arrived = nullptr;
   unsigned grid_rows = 1;  // blocks that share the units, the tokens or the tiles
+  unsigned section = 0;    // tokens of a section, of which one sees no other's keys; 0: no sections
+  float score_cap = 0;     // scaled scores become cap * tangent(score / cap); 0: no cap
+  const float* sinks = nullptr;  // [query head]: one more score, which has no value; or none
 };
 
 // The number of keys that a block has in its shared memory at once: a page's, or fewer of large
@@ -65,7 +68,8 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
 // that are multiples of gpu_attention_step(); per query, in f32, from M = -FLT_MAX, L = 0, O = 0
 // on:
 //   score[t] = dimension 8 * i + j belongs to part i % 4; a part is a chain of fma over its
-//              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale
+//              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale;
+//              with a cap, then tangent(score / cap) * cap
 //   M'       = the greatest of M and the scores of the step's keys that the token sees
 //   p[t]     = exponential(score[t] - M'), 0 outside the token's keys
 //   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the
@@ -76,7 +80,8 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
 // The units are merged in order into M = -FLT_MAX, L = 0, O = 0, whichever block does it:
 //   M' = max(M, M of the unit); old = exponential(M - M'); new = exponential(M of the unit - M')
 //   L = fma(L of the unit, new, L * old);  O = fma(O of the unit, new, O * old)
-// and the result is O / L.
+// and the result is O / L; with a sink s, M' = max(M, s), and it is
+//   (O * exponential(M - M')) / fma(L, exponential(M - M'), exponential(s - M'))
 //
 // `unprepared`: the heads of the batch, whose tokens are all generated, have units, and are each
 // the only one of its sequence: they are prepared in the same launch, as gpu_prepare_heads does it,
@@ -93,13 +98,17 @@ void gpu_attend_walked(void* stream, const GpuAttention& attention);
 //
 // By tile products, keys are taken in chunks of a page, in order of position; a row is a token:
 //   queries, keys and values are rounded to f16 (of an F16 cache; queries at most 65504) or bf16,
-//   score = the product, 16 dimensions at a time, f32; e = scale * log2(e), rounded; `scale` > 0
+//   score = the product, 16 dimensions at a time, f32; with a cap, then
+//           tangent(score * scale / cap) * (cap / scale)
+//   e = scale * log2(e), rounded; `scale` > 0
 //   M' = the greater of M (at first -FLT_MAX) and of the chunk's scores that the token sees
 //   O = O * 2^((M - M') * e), L alike, per lane
 //   p = 2^fma(score, e, -(M' * e)), 0 outside the token's keys; L = L + p, before p is rounded
 //   O = O + the product of p, rounded as the keys are, and the values, 16 keys at a time
-// and the result is O * (1 / L). A chunk that a token sees nothing of leaves it as it was. (A later
-// token of the same tile whose value is infinite or NaN may make the tile's earlier ones NaN.)
+// and the result is O * (1 / L); with a sink s, M and s being scaled, M' = max(M, s), and it is
+//   O * (exponential(M - M') / fma(L, exponential(M - M'), exponential(s - M')))
+// A chunk that a token sees nothing of leaves it as it was. (A later token of the same tile whose
+// value is infinite or NaN may make the tile's earlier ones NaN.)
 void gpu_attend_prompted(void* stream, const GpuAttention& attention);
 inline constexpr size_t kGpuPromptTileDimensions = 256;
 constexpr bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension) {

@@ -39,9 +39,11 @@ struct GpuKvLayer {
 struct GpuHeads {
   GpuBatch batch;
   GpuKvLayer kv;
-  float* queries = nullptr;     // [token][head][head_dimension]; changed in place
-  size_t query_stride = 0;      // floats, from token to token
-  const float* keys = nullptr;  // [token][KV head][head_dimension]
+  float* queries = nullptr;  // [token][head][head_dimension]; changed in place
+  size_t query_stride = 0;   // floats, from token to token
+  // [token][KV head][head_dimension]; none: an earlier layer has stored them, and there are no KV
+  // heads here.
+  const float* keys = nullptr;
   const float* values = nullptr;
   size_t kv_stride = 0;  // floats
   unsigned head_count = 0;

@@ -56,6 +56,7 @@ GPU_FUNCTION bool comes_last(uint32_t* arrived, unsigned count, uint32_t* flag) 
 }
 
 // Finds the factors by which a unit changes those before it: a warp for a query, a lane for a unit.
+template <bool kShaped>
 GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count, Floats4* factors) {
   float carried = -FLT_MAX;
   for (unsigned begin = 0; begin < count; begin += kWarpThreads) {
@@ -72,7 +73,7 @@ GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count,
     const float before = lane == 0 ? carried : last;
     if (there) {
       factors[unit] = {{exponential_of(before - maximum), exponential_of(own - maximum),
-                        sums[unit * stride + 1], 0}};
+                        sums[unit * stride + 1], kShaped ? maximum : 0}};
     }
     carried = from_lane(maximum, kWarpThreads - 1);
   }
@@ -80,14 +81,14 @@ GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count,
 
 // Merges all of a token's units in order, whichever was last: by the block whose query heads they
 // are. `first`: the token's first unit.
-template <unsigned kQueries>
+template <unsigned kQueries, bool kShaped>
 GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const BlockHeads& heads,
                               unsigned first, unsigned count, const AttendMemory& memory) {
   const unsigned dimensions = a.kv.head_dimension;
   const size_t row = static_cast<size_t>(first) * a.head_count + heads.first;
   if (warp_index() < heads.count) {
-    find_factors(a.partial_sums + (row + warp_index()) * 2, a.head_count * 2, count,
-                 memory.factors + warp_index() * kGpuTokenUnits);
+    find_factors<kShaped>(a.partial_sums + (row + warp_index()) * 2, a.head_count * 2, count,
+                          memory.factors + warp_index() * kGpuTokenUnits);
   }
   meet_block();
   constexpr unsigned kElements = 2;  // of a thread at a time
@@ -108,8 +109,11 @@ GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const Block
                                   multiply(outputs[i], factor.values[0]));
       }
     }
+    const unsigned head = heads.first + query;
+    const HeadSums sums = head_sums<kShaped>(a, head, factors[count - 1].values[3], sum);
     for (unsigned i = 0; i < kElements; ++i) {
-      write_attention(a, token, heads.first + query, element % dimensions + i, outputs[i] / sum);
+      write_attention(a, token, head, element % dimensions + i,
+                      multiply(outputs[i], sums.scale) / sums.sum);
     }
   }
 }
@@ -121,26 +125,29 @@ GPU_FUNCTION GpuAttentionUnit unit_of_batch(const GpuBatch& batch, unsigned row)
 
 // A block takes a unit of a token for a KV head's query heads. `unprepared`: the heads are, which
 // it treats itself. Then all other keys and values were written by earlier passes, and are asked
-// for before the launches before are done.
-template <KvFormat kFormat, unsigned kQueries>
+// for before the launches before are done. Without keys to treat (which only kernels that are
+// `kShaped` know) the token's own ones are an earlier launch's, and all wait for it.
+template <KvFormat kFormat, unsigned kQueries, bool kShaped>
 GPU_KERNEL_AT_ONCE(kAttendThreads, attend_blocks_at_once(kQueries))
 void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
   const unsigned dimensions = a.kv.head_dimension;
   const AttendMemory memory = attend_memory<kFormat>(kQueries, dimensions);
   const unsigned end = heads.count == 0 ? 0 : load_of_batch(&a.batch.counts->attention_units);
-  bool waits = prepares && block_row() < end;  // for the launches before, still
+  const bool has_keys = prepares && (!kShaped || unprepared.keys != nullptr);
+  bool waits = has_keys && block_row() < end;  // for the launches before, still
   if (!waits) follow_launches();
   for (unsigned row = block_row(); row < end; row += block_rows()) {
     const GpuAttentionUnit unit = unit_of_batch(a.batch, row);
-    const TokenUnits units = token_units(a, unit.position);
+    const TokenUnits units = token_units<kShaped>(a, unit.position);
     if (unit.index >= units.count) continue;
-    UnitKeys keys = unit_keys(a, units, unit.index, unit.position, a.batch.pages + unit.pages);
-    if (prepares && keys.end == unit.position + 1) keys.own = unit.position;
+    UnitKeys keys =
+        unit_keys<kShaped>(a, units, unit.index, unit.position, a.batch.pages + unit.pages);
+    if (has_keys && keys.end == unit.position + 1) keys.own = unit.position;
     const size_t value = unit.token * unprepared.kv_stride + heads.kv_head * dimensions;
-    const float* own_value = prepares ? unprepared.values + value : nullptr;
+    const float* own_value = has_keys ? unprepared.values + value : nullptr;
     const unsigned chains =
-        attend_unit<kFormat, kQueries>(a, heads.kv_head, keys, memory, own_value, [&] {
+        attend_unit<kFormat, kQueries, kShaped>(a, heads.kv_head, keys, memory, own_value, [&] {
           if (waits) follow_launches();
           waits = false;
           if (!prepares) return load_queries<kQueries>(a, unit.token, heads, memory.queries);
@@ -155,8 +162,10 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
       if (alone) {
         // Merged with nothing, -0 becomes 0.
         const unsigned query = i / dimensions;
-        write_attention(a, unit.token, heads.first + query, i % dimensions,
-                        (output + 0.0F) / memory.sums[query]);
+        const unsigned head = heads.first + query;
+        const HeadSums sums = head_sums<kShaped>(a, head, memory.maxima[query], memory.sums[query]);
+        write_attention(a, unit.token, head, i % dimensions,
+                        multiply(output + 0.0F, sums.scale) / sums.sum);
       } else {
         a.partial_outputs[partial * dimensions + i] = output;
       }
@@ -171,7 +180,7 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
       const unsigned first = row - unit.index;
       uint32_t* arrived = a.arrived + static_cast<size_t>(first) * a.head_count + heads.first;
       ends = comes_last(arrived, units.count, memory.flag);
-      if (ends) merge_units<kQueries>(a, unit.token, heads, first, units.count, memory);
+      if (ends) merge_units<kQueries, kShaped>(a, unit.token, heads, first, units.count, memory);
     }
     if (ends && heads.first + heads.count == a.head_count) {
       pad_attention(a, unit.token, thread_index());
@@ -184,13 +193,14 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
 template <KvFormat kFormat, unsigned kQueries>
 void launch_units(void* stream, const GpuAttention& a, const GpuHeads* unprepared) {
   const unsigned parts = divide_up(a.group, kQueries);
+  const bool shaped = is_shaped(a) || (unprepared != nullptr && unprepared->keys == nullptr);
   launch(stream,
          {.columns = a.kv_head_count * parts,
           .rows = a.grid_rows,
           .threads = kAttendThreads,
           .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv.head_dimension)},
-         attend_units<kFormat, kQueries>, a, unprepared == nullptr ? GpuHeads() : *unprepared,
-         unprepared != nullptr);
+         shaped ? attend_units<kFormat, kQueries, true> : attend_units<kFormat, kQueries, false>, a,
+         unprepared == nullptr ? GpuHeads() : *unprepared, unprepared != nullptr);
 }
 
 template <KvFormat kFormat>

@@ -28,8 +28,32 @@ GPU_FUNCTION BlockHeads block_heads(const GpuAttention& a, unsigned column, unsi
   return {kv_head, first, left < queries ? left : queries};
 }
 
+// Whether scores are capped, heads have sinks or tokens sections. Kernels for it are compiled by
+// themselves (`kShaped`): the others need no registers, and take no turns, for any of it.
+inline bool is_shaped(const GpuAttention& a) {
+  return a.section != 0 || a.score_cap != 0 || a.sinks != nullptr;
+}
+
+template <bool kShaped>
 GPU_FUNCTION unsigned first_key(const GpuAttention& a, unsigned position) {
-  return a.window == 0 || a.window > position ? 0 : position + 1 - a.window;
+  const unsigned first = a.window == 0 || a.window > position ? 0 : position + 1 - a.window;
+  if (!kShaped || a.section == 0) return first;
+  const unsigned in_section = position - position % a.section;
+  return first < in_section ? in_section : first;
+}
+
+// The sum that a head's weights have come to. Its outputs are multiplied by `scale`, and then
+// divided by `sum`.
+struct HeadSums {
+  float scale;
+  float sum;
+};
+template <bool kShaped>
+GPU_FUNCTION HeadSums head_sums(const GpuAttention& a, unsigned head, float maximum, float sum) {
+  if (!kShaped || a.sinks == nullptr) return {1, sum};
+  const float most = greater(maximum, a.sinks[head]);
+  const float scale = exponential_of(maximum - most);
+  return {scale, multiply_add(sum, scale, exponential_of(a.sinks[head] - most))};
 }
 
 GPU_FUNCTION void write_attention(const GpuAttention& a, unsigned token, unsigned head,

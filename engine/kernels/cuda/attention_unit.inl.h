@@ -33,8 +33,9 @@ struct TokenUnits {
   unsigned count;
 };
 
+template <bool kShaped>
 GPU_FUNCTION TokenUnits token_units(const GpuAttention& a, unsigned position) {
-  const unsigned first = first_key(a, position) / kSlots;
+  const unsigned first = first_key<kShaped>(a, position) / kSlots;
   const unsigned count = position / kSlots + 1 - first;
   const unsigned pages = divide_up(count, kGpuTokenUnits);
   return {first, pages, divide_up(count, pages)};
@@ -48,9 +49,10 @@ struct UnitKeys {
   unsigned own;  // the one that is in no cache yet, or kNoKey
 };
 
+template <bool kShaped>
 GPU_FUNCTION UnitKeys unit_keys(const GpuAttention& a, const TokenUnits& units, unsigned index,
                                 unsigned position, const uint32_t* pages) {
-  const unsigned first = first_key(a, position);
+  const unsigned first = first_key<kShaped>(a, position);
   const unsigned begin = (units.first_page + index * units.pages) * kSlots;
   const unsigned end = begin + units.pages * kSlots;
   return {pages, begin < first ? first : begin, end < position + 1 ? end : position + 1, kNoKey};
@@ -154,9 +156,10 @@ struct Softmax {
   float sum = 0;
 };
 
-// A warp makes weights of its query's scores.
-template <unsigned kQueries>
-GPU_FUNCTION void weigh_keys(const SeenKeys& seen, const AttendMemory& memory, Softmax& softmax) {
+// A warp makes weights of its query's scores. `cap`: of scores, if they have one; 0: none.
+template <unsigned kQueries, bool kShaped>
+GPU_FUNCTION void weigh_keys(const SeenKeys& seen, float cap, const AttendMemory& memory,
+                             Softmax& softmax) {
   constexpr unsigned kLaneKeys = kSlots / kWarpThreads;
   const unsigned query = warp_index();
   if (query >= kQueries) return;
@@ -169,6 +172,7 @@ GPU_FUNCTION void weigh_keys(const SeenKeys& seen, const AttendMemory& memory, S
     places[k] = memory.weights + (key / 2 * kQueries + query) * 2 + key % 2;
     counts[k] = key >= seen.begin && key < seen.end;
     scores[k] = *places[k];  // of a key that is not seen whatever lies there
+    if (kShaped && cap != 0) scores[k] = multiply(tangent_of(scores[k] / cap), cap);
     if (counts[k]) maximum = greater(maximum, scores[k]);
   }
   for (unsigned distance = kWarpThreads / 2; distance > 0; distance /= 2) {
@@ -272,7 +276,7 @@ GPU_FUNCTION void begin_first_step(const KeyStep& step, const AttendMemory& memo
 // threads to see, and returns how many chains there are. `bring_queries`: leaves them in shared
 // memory, and the own key if the unit has it; called by all threads while the first step's keys and
 // values are on their way. `own_value`: in the device's memory.
-template <KvFormat kFormat, unsigned kQueries, typename BringQueries>
+template <KvFormat kFormat, unsigned kQueries, bool kShaped, typename BringQueries>
 GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const UnitKeys& keys,
                                   const AttendMemory& memory, const float* own_value,
                                   const BringQueries& bring_queries) {
@@ -306,7 +310,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
       }
     }
     close_copies();
-    weigh_keys<kQueries>(seen_keys(keys, at, size), memory, softmax);
+    weigh_keys<kQueries, kShaped>(seen_keys(keys, at, size), a.score_cap, memory, softmax);
     wait_for_copies<1>();  // but for the next keys
     meet_block();
     add_values<kFormat, kQueries>(seen_keys(keys, at, size), chain, memory, sums);

@@ -57,7 +57,7 @@ GPU_FUNCTION void merge_unit(const AttendMemory& memory, unsigned chains, unsign
 
 // A block takes a token and a KV head's query heads over all their units: of the prompted tokens,
 // or of the generated ones that have no units.
-template <KvFormat kFormat, unsigned kQueries>
+template <KvFormat kFormat, unsigned kQueries, bool kShaped>
 GPU_KERNEL_OF(kAttendThreads)
 void attend_walking(GpuAttention a, bool prompted) {
   follow_launches();
@@ -75,11 +75,11 @@ void attend_walking(GpuAttention a, bool prompted) {
   for (; token < end; token += block_rows()) {
     const unsigned position = a.batch.positions[token];
     const uint32_t* pages = a.batch.pages + a.batch.page_tables[a.batch.sequences[token]];
-    const TokenUnits units = token_units(a, position);
+    const TokenUnits units = token_units<kShaped>(a, position);
     clear_walked<kQueries>(walked, dimensions);
     for (unsigned unit = 0; unit < units.count; ++unit) {
-      const UnitKeys keys = unit_keys(a, units, unit, position, pages);
-      const unsigned chains = attend_unit<kFormat, kQueries>(
+      const UnitKeys keys = unit_keys<kShaped>(a, units, unit, position, pages);
+      const unsigned chains = attend_unit<kFormat, kQueries, kShaped>(
           a, heads.kv_head, keys, memory, nullptr,
           [&] { load_queries<kQueries>(a, token, heads, memory.queries); });
       merge_unit<kQueries>(memory, chains, dimensions, walked);
@@ -87,8 +87,10 @@ void attend_walking(GpuAttention a, bool prompted) {
     meet_block();
     for (unsigned i = thread_index(); i < heads.count * dimensions; i += kAttendThreads) {
       const unsigned query = i / dimensions;
-      write_attention(a, token, heads.first + query, i % dimensions,
-                      walked.outputs[i] / walked.sums[query]);
+      const unsigned head = heads.first + query;
+      const HeadSums sums = head_sums<kShaped>(a, head, walked.maxima[query], walked.sums[query]);
+      write_attention(a, token, head, i % dimensions,
+                      multiply(walked.outputs[i], sums.scale) / sums.sum);
     }
     meet_block();  // they have been read
     if (heads.first + heads.count == a.head_count) pad_attention(a, token, thread_index());
@@ -104,7 +106,9 @@ void launch_walk_of(void* stream, const GpuAttention& a, bool prompted) {
           .rows = a.grid_rows,
           .threads = kAttendThreads,
           .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv.head_dimension) + walked},
-         attend_walking<kFormat, kQueries>, a, prompted);
+         is_shaped(a) ? attend_walking<kFormat, kQueries, true>
+                      : attend_walking<kFormat, kQueries, false>,
+         a, prompted);
 }
 
 template <KvFormat kFormat>

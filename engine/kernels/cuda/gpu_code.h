@@ -416,6 +416,21 @@ GPU_FUNCTION float power_of_2(float x) {
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
   return power;
 }
+GPU_FUNCTION float exponential_less_one(float x) {
+  return expm1f(x);
+}
+GPU_FUNCTION float error_complement_of(float x) {
+  return erfcf(x);
+}
+GPU_FUNCTION float tangent_of(float x) {
+  return tanhf(x);
+}
+GPU_FUNCTION float logarithm_above_one(float x) {
+  return log1pf(x);
+}
+GPU_FUNCTION double logarithm_of(double x) {
+  return log(x);
+}
 GPU_FUNCTION float root(float x) {
   return __fsqrt_rn(x);
 }

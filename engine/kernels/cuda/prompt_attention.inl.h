@@ -83,11 +83,11 @@ GPU_FUNCTION void await_turn(const RingTurns& turns, unsigned turn) {
 
 // `computes`: a warp without a head copies for the others. `kExact`: heads have all dimensions of
 // the blocks, known as the kernel is compiled.
-template <KvFormat kFormat, unsigned kBlocks, bool kExact>
+template <KvFormat kFormat, unsigned kBlocks, bool kExact, bool kShaped>
 GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& tile, bool computes) {
   const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
   const unsigned keys_end = tile.position + tile.count;
-  const unsigned first_page = first_key(a, tile.position) / kSlots;
+  const unsigned first_page = first_key<kShaped>(a, tile.position) / kSlots;
   const unsigned pages = divide_up(keys_end, kSlots) - first_page;
   const unsigned dimensions = kExact ? kBlocks * kBlockDimensions : a.kv.head_dimension;
   const RingTurns turns = {&a.kv,
@@ -111,17 +111,17 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
     await_turn<kFormat>(turns, 2 * index);
     if (computes) {
       score_tile<kFormat, kBlocks>(staged, tile, fragments, scores);
-      scale_outputs<kBlocks>(weigh_tile(a, tile, page, scores, state), outputs);
+      scale_outputs<kBlocks>(weigh_tile<kShaped>(a, tile, page, scores, state), outputs);
     }
     await_turn<kFormat>(turns, 2 * index + 1);
     if (computes) {
       add_tile_values<kFormat, kBlocks>(staged, tile, keys_end - page * kSlots, scores, outputs);
     }
   }
-  if (computes) write_tile<kBlocks>(a, tile, state, outputs);
+  if (computes) write_tile<kBlocks, kShaped>(a, tile, state, outputs);
 }
 
-template <KvFormat kFormat, unsigned kBlocks, bool kExact>
+template <KvFormat kFormat, unsigned kBlocks, bool kExact, bool kShaped>
 GPU_KERNEL_AT_ONCE(kTileWarps* kWarpThreads, 3)
 void attend_tiles_by_ring(GpuAttention a) {
   follow_launches();
@@ -129,14 +129,14 @@ void attend_tiles_by_ring(GpuAttention a) {
   if (heads.count == 0) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
     const unsigned token = a.batch.tile_tokens[index];
-    attend_tile_by_ring<kFormat, kBlocks, kExact>(a,
-                                                  {.token = token,
-                                                   .count = a.batch.tile_counts[index],
-                                                   .position = a.batch.positions[token],
-                                                   .head = heads.first + warp_index(),
-                                                   .group = lane_index() / 4,
-                                                   .place = lane_index() % 4},
-                                                  warp_index() < heads.count);
+    attend_tile_by_ring<kFormat, kBlocks, kExact, kShaped>(a,
+                                                           {.token = token,
+                                                            .count = a.batch.tile_counts[index],
+                                                            .position = a.batch.positions[token],
+                                                            .head = heads.first + warp_index(),
+                                                            .group = lane_index() / 4,
+                                                            .place = lane_index() % 4},
+                                                           warp_index() < heads.count);
   }
 }
 
@@ -149,15 +149,15 @@ bool takes_ring(const GpuAttention& a) {
 template <KvFormat kFormat, unsigned kBlocks>
 void launch_ring(void* stream, const GpuAttention& a) {
   const unsigned parts = divide_up(a.group, kTileWarps);
+  const bool exact = a.kv.head_dimension == kBlocks * kBlockDimensions;
+  const auto plain = exact ? attend_tiles_by_ring<kFormat, kBlocks, true, false>
+                           : attend_tiles_by_ring<kFormat, kBlocks, false, false>;
   launch(stream,
          {.columns = a.kv_head_count * parts,
           .rows = a.grid_rows,
           .threads = kTileWarps * kWarpThreads,
           .shared_bytes = tile_query_bytes<kBlocks>() + kRingSlots * ring_slot_bytes<kBlocks>()},
-         a.kv.head_dimension == kBlocks * kBlockDimensions
-             ? attend_tiles_by_ring<kFormat, kBlocks, true>
-             : attend_tiles_by_ring<kFormat, kBlocks, false>,
-         a);
+         is_shaped(a) ? attend_tiles_by_ring<kFormat, kBlocks, false, true> : plain, a);
 }
 
 template <KvFormat kFormat>

@@ -174,9 +174,22 @@ GPU_FUNCTION void score_tile(const Page& page, const TilePlace& tile, const Word
 }
 
 // Whether every token of the tile sees every key of the page.
+template <bool kShaped>
 GPU_FUNCTION bool sees_page(const GpuAttention& a, const TilePlace& tile, unsigned page) {
   return (page + 1) * kSlots <= tile.position + 1 &&
-         first_key(a, tile.position + kTileRows - 1) <= page * kSlots;
+         first_key<kShaped>(a, tile.position + kTileRows - 1) <= page * kSlots;
+}
+
+// Caps the scaled products, and leaves them without the scale.
+GPU_FUNCTION void cap_products(const GpuAttention& a, float (&scores)[kKeyTiles][4]) {
+  const float most = a.score_cap / a.scale;
+  GPU_UNROLL
+  for (auto& sums : scores) {
+    GPU_UNROLL
+    for (float& sum : sums) {
+      sum = multiply(tangent_of(multiply(sum, a.scale) / a.score_cap), most);
+    }
+  }
 }
 
 // The factors of the two rows' outputs.
@@ -185,7 +198,7 @@ struct TileFactors {
 };
 
 // Products to weights, and what was before them to the new maximum. `kWhole`: as sees_page().
-template <bool kWhole>
+template <bool kWhole, bool kShaped>
 GPU_FUNCTION TileFactors weigh_keys(const GpuAttention& a, const TilePlace& tile, unsigned page,
                                     float (&scores)[kKeyTiles][4], TileRowsState& state) {
   const float exponent = multiply(a.scale, kLogarithmOfE);
@@ -195,7 +208,7 @@ GPU_FUNCTION TileFactors weigh_keys(const GpuAttention& a, const TilePlace& tile
   float maximum[2];
   for (unsigned row = 0; row < 2; ++row) {
     last[row] = tile.position + tile.group + row * 8;
-    first[row] = first_key(a, last[row]);
+    first[row] = first_key<kShaped>(a, last[row]);
     maximum[row] = state.maximum[row];
   }
   const auto seen = [&](unsigned keys, unsigned index) {
@@ -229,10 +242,14 @@ GPU_FUNCTION TileFactors weigh_keys(const GpuAttention& a, const TilePlace& tile
   return factors;
 }
 
+template <bool kShaped>
 GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile, unsigned page,
                                     float (&scores)[kKeyTiles][4], TileRowsState& state) {
-  if (sees_page(a, tile, page)) return weigh_keys<true>(a, tile, page, scores, state);
-  return weigh_keys<false>(a, tile, page, scores, state);
+  if (kShaped && a.score_cap != 0) cap_products(a, scores);
+  if (sees_page<kShaped>(a, tile, page)) {
+    return weigh_keys<true, kShaped>(a, tile, page, scores, state);
+  }
+  return weigh_keys<false, kShaped>(a, tile, page, scores, state);
 }
 
 // A lane loads 4 neighbouring dimensions of two pairs of keys at once: column c of product j of a
@@ -297,7 +314,16 @@ GPU_FUNCTION void write_four(const GpuAttention& a, size_t token, unsigned head,
   }
 }
 
-template <unsigned kBlocks>
+// By what a row's outputs are multiplied at the end.
+GPU_FUNCTION float row_share(const GpuAttention& a, unsigned head, const TileRowsState& state,
+                             unsigned row) {
+  if (a.sinks == nullptr) return 1 / state.sum[row];
+  const float maximum = multiply(state.maximum[row], a.scale);
+  const HeadSums sums = head_sums<true>(a, head, maximum, state.sum[row]);
+  return sums.scale / sums.sum;
+}
+
+template <unsigned kBlocks, bool kShaped>
 GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileRowsState& state,
                              const float (&outputs)[kBlocks * 4][4]) {
   for (unsigned row = 0; row < 2; ++row) {
@@ -307,7 +333,8 @@ GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileR
   GPU_UNROLL
   for (unsigned index = 0; index < 4; ++index) {
     const unsigned row = tile.group + index / 2 * 8;
-    const float share = 1 / state.sum[index / 2];
+    const float share =
+        kShaped ? row_share(a, tile.head, state, index / 2) : 1 / state.sum[index / 2];
     GPU_UNROLL
     for (unsigned block = 0; block < kBlocks; ++block) {
       const unsigned dimension =
@@ -325,7 +352,7 @@ GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileR
   for (unsigned row = 0; row < tile.count; ++row) pad_attention(a, tile.token + row, lane_index());
 }
 
-template <KvFormat kFormat, unsigned kBlocks>
+template <KvFormat kFormat, unsigned kBlocks, bool kShaped>
 GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
   const Words4* fragments = load_tile_queries<kFormat, kBlocks>(a, tile);
   const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
@@ -333,18 +360,19 @@ GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
   const unsigned keys_end = tile.position + tile.count;
   TileRowsState state;
   float outputs[kBlocks * 4][4] = {};
-  for (unsigned page = first_key(a, tile.position) / kSlots; page * kSlots < keys_end; ++page) {
+  for (unsigned page = first_key<kShaped>(a, tile.position) / kSlots; page * kSlots < keys_end;
+       ++page) {
     const KvBlocks blocks = kv_blocks<kFormat>(a.kv, kv_head, table[page]);
     float scores[kKeyTiles][4];
     score_tile<kFormat, kBlocks>(blocks, tile, fragments, scores);
-    const TileFactors factors = weigh_tile(a, tile, page, scores, state);
+    const TileFactors factors = weigh_tile<kShaped>(a, tile, page, scores, state);
     scale_outputs<kBlocks>(factors, outputs);
     add_tile_values<kFormat, kBlocks>(blocks, tile, keys_end - page * kSlots, scores, outputs);
   }
-  write_tile<kBlocks>(a, tile, state, outputs);
+  write_tile<kBlocks, kShaped>(a, tile, state, outputs);
 }
 
-template <KvFormat kFormat, unsigned kBlocks>
+template <KvFormat kFormat, unsigned kBlocks, bool kShaped>
 GPU_KERNEL_OF(kTileWarps* kWarpThreads)
 void attend_tiles(GpuAttention a) {
   follow_launches();
@@ -352,23 +380,25 @@ void attend_tiles(GpuAttention a) {
   if (head >= a.head_count) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
     const unsigned token = a.batch.tile_tokens[index];
-    attend_tile<kFormat, kBlocks>(a, {.token = token,
-                                      .count = a.batch.tile_counts[index],
-                                      .position = a.batch.positions[token],
-                                      .head = head,
-                                      .group = lane_index() / 4,
-                                      .place = lane_index() % 4});
+    attend_tile<kFormat, kBlocks, kShaped>(a, {.token = token,
+                                               .count = a.batch.tile_counts[index],
+                                               .position = a.batch.positions[token],
+                                               .head = head,
+                                               .group = lane_index() / 4,
+                                               .place = lane_index() % 4});
   }
 }
 
 template <KvFormat kFormat, unsigned kBlocks>
 void launch_tiles(void* stream, const GpuAttention& a) {
-  launch(stream,
-         {.columns = divide_up(a.head_count, kTileWarps),
-          .rows = a.grid_rows,
-          .threads = kTileWarps * kWarpThreads,
-          .shared_bytes = kTileWarps * kBlocks * 2 * kWarpThreads * sizeof(Words4)},
-         attend_tiles<kFormat, kBlocks>, a);
+  launch(
+      stream,
+      {.columns = divide_up(a.head_count, kTileWarps),
+       .rows = a.grid_rows,
+       .threads = kTileWarps * kWarpThreads,
+       .shared_bytes = kTileWarps * kBlocks * 2 * kWarpThreads * sizeof(Words4)},
+      is_shaped(a) ? attend_tiles<kFormat, kBlocks, true> : attend_tiles<kFormat, kBlocks, false>,
+      a);
 }
 
 }  // namespace

@@ -57,7 +57,10 @@ class Launch {
             .partial_outputs = partial_outputs_.data(),
             .partial_sums = partial_sums_.data(),
             .arrived = arrived_.data(),
-            .grid_rows = run_.grid_rows};
+            .grid_rows = run_.grid_rows,
+            .section = static_cast<unsigned>(run_.others.section),
+            .score_cap = run_.others.score_cap,
+            .sinks = run_.others.sinks.empty() ? nullptr : run_.others.sinks.data()};
   }
 
   void expect_counters_at_zero() const {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "tests/engine/kernels/cuda/gpu_cache.h"
+#include "tests/engine/kernels/group_traits.h"
 
 namespace lockstep {
 
@@ -26,6 +27,7 @@ struct Attended {
   unsigned window = 0;
   unsigned grid_rows = 3;
   size_t units_max = 1000;  // tokens beyond them are walked over
+  GroupTraits others = {};  // sections, a cap, and sinks of all heads
 };
 
 inline constexpr float kAttendedScale = 0.125F;

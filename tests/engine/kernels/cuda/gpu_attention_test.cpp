@@ -26,9 +26,12 @@ void expect_near_reference(const Attended& run, const std::vector<Place>& places
     const std::vector<float> queries = queries_of(run, places[token]);
     for (size_t head = 0; head < run.heads.count; ++head) {
       const size_t kv_head = (head + run.heads.offset) / run.heads.group;
-      const AttentionReference reference = attention_reference(
-          run.cache.stored(places[token].sequence, kv_head), &queries[head * dimensions],
-          kAttendedScale, places[token].position, run.window);
+      QueryTraits traits = run.others.of(head);
+      traits.scale = kAttendedScale;
+      traits.window = run.window;
+      const AttentionReference reference =
+          attention_reference(run.cache.stored(places[token].sequence, kv_head),
+                              &queries[head * dimensions], traits, places[token].position);
       for (size_t d = 0; d < dimensions; ++d) {
         const size_t column = head * dimensions + d;
         const float result = outputs.floats[token * row + column];
@@ -77,6 +80,33 @@ TEST(GpuAttention, windows_begin_and_end_anywhere) {
   for (const unsigned window : {1U, 2U, 64U, 87U, 88U, 256U, 343U, 344U, 345U, 600U, 1000U}) {
     expect_near_reference({.cache = cache, .heads = {.count = 1, .group = 1}, .window = window},
                           {{0, 599}, {0, 342}});
+  }
+}
+
+// By themselves and together, over one unit, several, and several pages of one.
+std::vector<GroupTraits> other_traits() {
+  const std::vector<float> sinks = {0.5F, -60.0F, 4.0F, 20.0F};
+  return {{.score_cap = 0.7F},
+          {.sinks = sinks},
+          {.section = 70},
+          {.section = 128, .score_cap = 2.0F, .sinks = sinks}};
+}
+
+TEST(GpuAttention, scores_are_capped_heads_have_sinks_and_tokens_sections) {
+  for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16}) {
+    const GpuCache cache(format, 16, 2, {300, 8'300}, 30);
+    for (const GroupTraits& others : other_traits()) {
+      for (const unsigned window : {0U, 90U}) {
+        for (const size_t units : {size_t{1000}, size_t{0}}) {
+          expect_near_reference({.cache = cache,
+                                 .heads = {.count = 4, .group = 2},
+                                 .window = window,
+                                 .units_max = units,
+                                 .others = others},
+                                {{0, 12}, {0, 69}, {0, 70}, {0, 299}, {1, 8'200}});
+        }
+      }
+    }
   }
 }
 
@@ -171,6 +201,7 @@ TEST(GpuAttention, a_token_without_units_has_the_bits_that_it_has_with_them) {
          {Heads{.count = 2, .group = 1}, Heads{.count = 4, .group = 2},
           Heads{.count = 6, .group = 3}, Heads{.count = 17, .group = 10, .offset = 3}}) {
       Attended run = {.cache = cache, .heads = heads, .window = heads.group == 3 ? 300U : 0U};
+      if (heads.group == 2) run.others = {.score_cap = 2.0F, .sinks = {0.5F, -3.0F, 4.0F, 20.0F}};
       const Outputs roomy = attend_prepared(run, places);
       for (const size_t units : {size_t{0}, size_t{4}}) {
         run.units_max = units;

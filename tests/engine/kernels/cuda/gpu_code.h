@@ -306,6 +306,21 @@ GPU_FUNCTION float exponential_of(float x) {
 GPU_FUNCTION float power_of_2(float x) {
   return std::exp2(x);
 }
+GPU_FUNCTION float exponential_less_one(float x) {
+  return std::expm1(x);
+}
+GPU_FUNCTION float error_complement_of(float x) {
+  return std::erfc(x);
+}
+GPU_FUNCTION float tangent_of(float x) {
+  return std::tanh(x);
+}
+GPU_FUNCTION float logarithm_above_one(float x) {
+  return std::log1p(x);
+}
+GPU_FUNCTION double logarithm_of(double x) {
+  return std::log(x);
+}
 GPU_FUNCTION float root(float x) {
   return std::sqrt(x);
 }

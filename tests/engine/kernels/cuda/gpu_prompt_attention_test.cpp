@@ -11,6 +11,7 @@
 #include "tests/engine/kernels/attention_reference.h"
 #include "tests/engine/kernels/cuda/gpu_cache.h"
 #include "tests/engine/kernels/cuda/kernel_rounding.h"
+#include "tests/engine/kernels/group_traits.h"
 
 namespace lockstep {
 namespace {
@@ -33,6 +34,7 @@ struct Prompt {
   // Its queries are those of a prompt of so many heads, from this one on; 0: its own.
   unsigned of_heads = 0;
   unsigned first_head = 0;
+  GroupTraits others = {};  // sections, a cap, and sinks of all heads
 };
 
 std::vector<float> queries_of(const Prompt& prompt, uint32_t sequence, uint32_t position) {
@@ -69,21 +71,25 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
   const size_t stride = round_up<size_t>(row, 32);
   std::vector<float> floats(queries.size(), 77.0F);
   std::vector<uint16_t> bf16(queries.size() / row * stride, 0x1234);
-  gpu_attend_prompted(nullptr, {.batch = batch.batch(),
-                                .kv = prompt.cache.layer(),
-                                .queries = queries.data(),
-                                .query_stride = row,
-                                .head_count = prompt.head_count,
-                                .kv_head_count = prompt.cache.kv_head_count(),
-                                .group = prompt.group,
-                                .group_offset = prompt.offset,
-                                .window = prompt.window,
-                                .scale = kScale,
-                                .output = {.floats = floats.data(),
-                                           .float_stride = row,
-                                           .bf16 = bf16.data(),
-                                           .bf16_stride = stride},
-                                .grid_rows = 2});
+  gpu_attend_prompted(
+      nullptr, {.batch = batch.batch(),
+                .kv = prompt.cache.layer(),
+                .queries = queries.data(),
+                .query_stride = row,
+                .head_count = prompt.head_count,
+                .kv_head_count = prompt.cache.kv_head_count(),
+                .group = prompt.group,
+                .group_offset = prompt.offset,
+                .window = prompt.window,
+                .scale = kScale,
+                .output = {.floats = floats.data(),
+                           .float_stride = row,
+                           .bf16 = bf16.data(),
+                           .bf16_stride = stride},
+                .grid_rows = 2,
+                .section = static_cast<unsigned>(prompt.others.section),
+                .score_cap = prompt.others.score_cap,
+                .sinks = prompt.others.sinks.empty() ? nullptr : prompt.others.sinks.data()});
   const size_t first = with_generated ? 1 : 0;
   for (size_t i = first * row; i < floats.size(); ++i) {
     EXPECT_EQ(bf16[i / row * stride + i % row], float_to_bf16(floats[i]));
@@ -111,14 +117,18 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
     query = format == KvFormat::kF16 ? half_to_float(float_to_half(query))
                                      : bf16_to_float(float_to_bf16(query));
   }
-  const size_t begin =
-      prompt.window == 0 || prompt.window > position ? 0 : position + 1 - prompt.window;
+  const size_t section = prompt.others.section;
+  const size_t begin = std::max<size_t>(
+      section == 0 ? 0 : position - position % section,
+      prompt.window == 0 || prompt.window > position ? 0 : position + 1 - prompt.window);
   for (size_t head = 0; head < prompt.head_count; ++head) {
     const PagedSequence& stored =
         prompt.cache.stored(sequence, (head + prompt.offset) / prompt.group);
     const float* query = &queries[head * dimensions];
-    const AttentionReference reference =
-        attention_reference(stored, query, kScale, position, prompt.window);
+    QueryTraits traits = prompt.others.of(head);
+    traits.scale = kScale;
+    traits.window = prompt.window;
+    const AttentionReference reference = attention_reference(stored, query, traits, position);
     double score_error = 0;
     std::vector<double> scores;
     for (size_t token = begin; token <= position; ++token) {
@@ -129,7 +139,8 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
         score += product * static_cast<double>(kScale);
         sizes += std::fabs(product) * static_cast<double>(kScale);
       }
-      scores.push_back(score);
+      const double cap = prompt.others.score_cap;
+      scores.push_back(cap == 0 ? score : cap * std::tanh(score / cap));
       score_error = std::max(score_error, sizes * 0x1p-8);
     }
     const bool rounds = tiles && format == KvFormat::kQ8_0;
@@ -138,8 +149,9 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
         (rounds ? std::expm1(2 * score_error) * 1.01 + 0x1p-8 : 0) + weights_off;
     const double of_sums =
         tiles ? std::max(1.0, static_cast<double>(tile_product_roundings()) / 16) : 1;
-    const double greatest = *std::max_element(scores.begin(), scores.end());
-    double sum = 0;
+    double greatest = *std::max_element(scores.begin(), scores.end());
+    if (traits.sink) greatest = std::max<double>(greatest, *traits.sink);
+    double sum = traits.sink ? std::exp(*traits.sink - greatest) : 0.0;
     for (const double score : scores) sum += std::exp(score - greatest);
     for (size_t d = 0; d < dimensions; ++d) {
       double sizes = 0;
@@ -175,6 +187,28 @@ TEST(GpuPromptAttention, tokens_are_near_the_reference_in_every_format) {
     for (const unsigned window : {0U, 20U}) {
       expect_near_reference({.cache = cache, .head_count = 4, .group = 2, .window = window},
                             {{1, 0, 5}, {0, 61, 90}});
+    }
+  }
+}
+
+// In groups of two a warp has a query head by itself, in larger ones heads share a block.
+TEST(GpuPromptAttention, scores_are_capped_heads_have_sinks_and_tokens_sections) {
+  const std::vector<float> sinks = {0.5F, -60.0F, 4.0F, 20.0F, 1.0F, 0.0F};
+  const std::vector<GroupTraits> traits = {{.score_cap = 0.7F},
+                                           {.sinks = sinks},
+                                           {.section = 70},
+                                           {.section = 33, .score_cap = 2.0F, .sinks = sinks}};
+  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16, KvFormat::kF32}) {
+    const GpuCache cache(format, 32, 2, {150, 5, 90}, 38);
+    for (const unsigned group : {2U, 3U}) {
+      for (const GroupTraits& others : traits) {
+        expect_near_reference({.cache = cache,
+                               .head_count = 2 * group,
+                               .group = group,
+                               .window = group == 2 ? 0U : 50U,
+                               .others = others},
+                              {{1, 0, 5}, {2, 61, 90}, {0, 130, 150}});
+      }
     }
   }
 }
