@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "engine/kernels/gating.h"
 #include "engine/kernels/gpu_batch.h"
 #include "engine/kernels/gpu_product.h"
 
@@ -19,10 +20,20 @@ inline constexpr size_t kGpuChosenMax = 32;
 // An expert's rows that a block multiplies at once, at most.
 inline constexpr size_t kGpuExpertRows = 64;
 
+// Groups of experts, at most: a warp's lane for each.
+inline constexpr size_t kGpuGroupsMax = 32;
+
 // Chooses for each token the experts with the largest scores (of equal ones the first; a score that
-// is no number counts as the largest), and their weights: the softmax of their scores in f32, the
-// exponentials being added from the largest score to the least. A token's choices are ordered by
-// expert.
+// is no number counts as the largest), and their weights as `gating` says, all in f32. What they
+// multiply is not its concern. A token's choices are ordered by expert.
+//   value  = the score;  1 / (1 + e(-score));  root(max(score, 0) + ln1p(e(-|score|)));  or
+//            e(score - the largest) / sum, of which lane i of 32 adds the powers of experts i,
+//            i + 32 ..., ascending, from 0, and the lanes are added pairwise, 16, 8, 4, 2, 1 apart
+//   choice = by the scores alone, or, with biases or groups, by value + bias. A group's sum is its
+//            largest choice value, or that + the second largest; of equal ones the first is taken
+//   weight = e(score - the largest chosen one's) / the sum of these, or the value, / the greater of
+//            kLeastWeightSum and the chosen ones' sum where it is normalized; then * scale. Sums
+//            are formed in the order of the choice
 struct GpuRouting {
   GpuBatch batch;
   const float* scores = nullptr;  // [token][expert]
@@ -35,6 +46,8 @@ struct GpuRouting {
   uint32_t* row_begin = nullptr;    // [expert], and the end of the last one's
   uint32_t* row_tokens = nullptr;   // [row]
   unsigned grid_rows = 1;           // blocks that share the tokens
+  Gating gating = {};               // of at most kGpuGroupsMax groups
+  const float* bias = nullptr;      // [expert], of the choice alone; or none
 };
 // Two kernels.
 void gpu_route_tokens(void* stream, const GpuRouting& routing);
@@ -62,13 +75,14 @@ struct GpuExpertProduct {
 void gpu_expert_product(void* stream, const GpuExpertProduct& experts);
 
 // output[t][i] = the sum, over a token's choices in their order, of fma(weight, products[row][i],
-// the sum so far), which begins with 0, or with what `output` held. Then the norms as gpu_product()
-// forms them.
+// the sum so far), which begins with 0, or with what `output` held; the product + the expert's bias
+// where there are some, and without weights the sum of the products. Then the norms as
+// gpu_product() forms them.
 struct GpuExpertSum {
   GpuBatch batch;
   const float* products = nullptr;  // [row]
   size_t product_stride = 0;        // floats
-  const float* weights = nullptr;   // GpuRouting's
+  const float* weights = nullptr;   // GpuRouting's, or none
   const uint32_t* choice_rows = nullptr;
   size_t chosen_count = 0;
   size_t columns = 0;
@@ -77,7 +91,10 @@ struct GpuExpertSum {
   bool accumulate = false;
   size_t norm_count = 0;
   GpuNormOutput norms[kGpuProductNorms] = {};
-  unsigned grid_rows = 1;  // blocks that share the tokens
+  unsigned grid_rows = 1;            // blocks that share the tokens
+  const float* biases = nullptr;     // of expert 0; or none
+  size_t bias_stride = 0;            // floats, from an expert's to the next one's
+  const uint32_t* chosen = nullptr;  // GpuRouting's, with biases
 };
 void gpu_sum_experts(void* stream, const GpuExpertSum& sum);
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "engine/base/checked_math.h"
@@ -43,7 +45,8 @@ struct Routed {
 };
 
 // `scores`: [token][experts + 3].
-Routed route(const std::vector<float>& scores, size_t experts, size_t chosen, unsigned grid_rows) {
+Routed route(const std::vector<float>& scores, size_t experts, size_t chosen, unsigned grid_rows,
+             const Gating& gating = {}, const std::vector<float>& bias = {}) {
   const size_t stride = experts + 3;
   const size_t tokens = scores.size() / stride;
   const GpuTestBatch batch = batch_of(static_cast<uint32_t>(tokens));
@@ -63,7 +66,9 @@ Routed route(const std::vector<float>& scores, size_t experts, size_t chosen, un
                              .choice_rows = routed.choice_rows.data(),
                              .row_begin = routed.row_begin.data(),
                              .row_tokens = routed.row_tokens.data(),
-                             .grid_rows = grid_rows});
+                             .grid_rows = grid_rows,
+                             .gating = gating,
+                             .bias = bias.empty() ? nullptr : bias.data()});
   EXPECT_EQ(routed.chosen.back(), kUntouched);
   EXPECT_EQ(routed.weights.back(), -1.0F);
   EXPECT_EQ(routed.choice_rows.back(), kUntouched);
@@ -130,6 +135,110 @@ INSTANTIATE_TEST_SUITE_P(Sizes, GpuRoutingOf,
                          testing::Values(RoutingCase{1, 8, 2, 1}, RoutingCase{7, 5, 5, 3},
                                          RoutingCase{40, 33, 1, 2}, RoutingCase{150, 70, 8, 4},
                                          RoutingCase{5, 64, 32, 1}, RoutingCase{300, 3, 2, 2}));
+
+// The experts that a gating chooses, in order, and their weights.
+struct Gated {
+  std::vector<uint32_t> chosen;
+  std::vector<double> weights;
+};
+
+std::vector<double> exact_values(const float* scores, size_t experts, GatingFunction function) {
+  std::vector<double> values(scores, scores + experts);
+  const double most = *std::ranges::max_element(values);
+  double sum = 0;
+  for (const double score : values) sum += std::exp(score - most);
+  for (double& value : values) {
+    if (function == GatingFunction::kSoftmax) value = std::exp(value - most) / sum;
+    if (function == GatingFunction::kSigmoid) value = 1 / (1 + std::exp(-value));
+    if (function == GatingFunction::kSqrtSoftplus) value = std::sqrt(std::log1p(std::exp(value)));
+  }
+  return values;
+}
+
+Gated exact_gating(const float* scores, size_t experts, size_t chosen, const Gating& gating,
+                   const std::vector<float>& bias) {
+  const std::vector<double> values = exact_values(scores, experts, gating.function);
+  std::vector<double> by_choice = values;
+  for (size_t expert = 0; expert < bias.size(); ++expert) by_choice[expert] += double{bias[expert]};
+  const size_t size = experts / gating.group_count;
+  std::vector<std::pair<double, size_t>> groups;  // the sum, negated, and which
+  for (size_t group = 0; group < gating.group_count; ++group) {
+    const auto begin = by_choice.begin() + static_cast<std::ptrdiff_t>(group * size);
+    std::vector<double> own(begin, begin + static_cast<std::ptrdiff_t>(size));
+    std::ranges::sort(own, std::greater());
+    groups.emplace_back(gating.group_values > 1 && size > 1 ? -own[0] - own[1] : -own[0], group);
+  }
+  std::ranges::sort(groups);
+  for (size_t closed = gating.chosen_groups; closed < groups.size(); ++closed) {
+    std::fill_n(by_choice.begin() + static_cast<std::ptrdiff_t>(groups[closed].second * size), size,
+                -1e30);
+  }
+  Gated gated{.chosen = std::vector<uint32_t>(experts), .weights = {}};
+  std::iota(gated.chosen.begin(), gated.chosen.end(), 0U);
+  std::ranges::stable_sort(gated.chosen, std::greater(),
+                           [&](uint32_t at) { return by_choice[at]; });
+  gated.chosen.resize(chosen);
+  std::ranges::sort(gated.chosen);
+  const bool is_softmax = gating.function == GatingFunction::kChosenSoftmax;
+  double sum = 0;
+  for (const uint32_t expert : gated.chosen) {
+    gated.weights.push_back(is_softmax ? std::exp(values[expert]) : values[expert]);
+    sum += gated.weights.back();
+  }
+  if (!is_softmax) sum = gating.is_normalized ? std::max(sum, kLeastWeightSum) : 1;
+  for (double& weight : gated.weights) weight *= double{gating.scale} / sum;
+  return gated;
+}
+
+void expect_exact_gating(const std::vector<float>& scores, size_t experts, size_t chosen,
+                         const Gating& gating, const std::vector<float>& bias) {
+  const Routed routed = route(scores, experts, chosen, 2, gating, bias);
+  for (size_t token = 0; token < scores.size() / (experts + 3); ++token) {
+    const Gated exact =
+        exact_gating(scores.data() + token * (experts + 3), experts, chosen, gating, bias);
+    for (size_t i = 0; i < chosen; ++i) {
+      ASSERT_EQ(routed.chosen[token * chosen + i], exact.chosen[i]) << "token " << token;
+      ASSERT_NEAR(double{routed.weights[token * chosen + i]}, exact.weights[i],
+                  exact.weights[i] * 0x1p-19);
+    }
+  }
+}
+
+TEST(GpuRouting, weighs_and_chooses_as_the_gating_says) {
+  for (const GatingFunction function : {GatingFunction::kChosenSoftmax, GatingFunction::kSoftmax,
+                                        GatingFunction::kSigmoid, GatingFunction::kSqrtSoftplus}) {
+    for (const size_t experts : {size_t{6}, size_t{72}}) {
+      const size_t chosen = experts == 6 ? 2 : 8;
+      const std::vector<float> scores = random_floats(40 * (experts + 3), 6);
+      const std::vector<float> bias = random_floats(experts, 7);
+      for (const Gating& gating :
+           {Gating{.function = function}, Gating{.function = function, .is_normalized = true},
+            Gating{.function = function, .scale = 2.5F},
+            Gating{.function = function, .group_count = 3, .chosen_groups = 2},
+            Gating{.function = function,
+            .is_normalized = true,
+            .group_count = 2,
+            .chosen_groups = 1,
+            .group_values = 1}}) {
+        SCOPED_TRACE(static_cast<int>(function));
+        expect_exact_gating(scores, experts, chosen, gating, {});
+        expect_exact_gating(scores, experts, chosen, gating, bias);
+      }
+    }
+  }
+}
+
+// A group for each lane, of one expert each; and weights whose sum is less than the least.
+TEST(GpuRouting, has_as_many_groups_as_a_warp_has_lanes_and_a_least_sum) {
+  const std::vector<float> scores = random_floats(5 * 35, 8);
+  expect_exact_gating(scores, 32, 3,
+                      {.function = GatingFunction::kSigmoid, .group_count = 32, .chosen_groups = 5},
+                      {});
+  std::vector<float> low = scores;
+  for (float& score : low) score -= 30;
+  expect_exact_gating(low, 32, 3, {.function = GatingFunction::kSigmoid, .is_normalized = true},
+                      {});
+}
 
 TEST(GpuRouting, does_not_depend_on_the_tokens_beside) {
   constexpr size_t kExperts = 20;
@@ -387,6 +496,35 @@ TEST(GpuExpertSum, adds_a_tokens_products_in_their_order) {
   }
 }
 
+TEST(GpuExpertSum, adds_each_experts_bias_to_its_product) {
+  constexpr size_t kColumns = 40;
+  constexpr size_t kStride = 64;
+  const GpuTestBatch batch = batch_of(Products::kTokens);
+  const Products products(kColumns);
+  const std::vector<float> biases = random_floats(4 * kStride, 10);
+  std::vector<uint32_t> chosen(Products::kTokens * Products::kChosen);
+  for (uint32_t choice = 0; choice < chosen.size(); ++choice) chosen[choice] = choice * 7 % 4;
+  std::vector<float> output(Products::kTokens * (kColumns + 5));
+  GpuExpertSum sum = products.sum_into(batch.batch(), output);
+  sum.biases = biases.data();
+  sum.bias_stride = kStride;
+  sum.chosen = chosen.data();
+  gpu_sum_experts(nullptr, sum);
+  for (size_t token = 0; token < Products::kTokens; ++token) {
+    for (size_t column = 0; column < kColumns; ++column) {
+      float y = 0;
+      for (size_t i = 0; i < Products::kChosen; ++i) {
+        const size_t choice = token * Products::kChosen + i;
+        y = std::fma(products.weights[choice],
+                     products.values[products.rows[choice] * kColumns + column] +
+                         biases[chosen[choice] * kStride + column],
+                     y);
+      }
+      ASSERT_EQ(output[token * (kColumns + 5) + column], y) << token << ", column " << column;
+    }
+  }
+}
+
 // As a kernel of their own gives them.
 TEST(GpuExpertSum, its_norms_have_the_bits_of_norm_rows) {
   constexpr size_t kColumns = 200;
@@ -422,28 +560,6 @@ TEST(GpuExpertSum, its_norms_have_the_bits_of_norm_rows) {
                             .sum_stride = kPadded / 32});
     EXPECT_EQ(found.rows, expected.rows);
     EXPECT_EQ(found.sums, expected.sums);
-  }
-}
-
-TEST(GpuExpertRows, are_gated_for_each_of_a_token) {
-  constexpr size_t kColumns = 40;
-  const GpuTestBatch batch = batch_of(3);
-  const std::vector<float> input = random_floats(7 * kColumns, 11);
-  const std::vector<float> up = random_floats(7 * kColumns, 12);
-  std::vector<float> output(7 * kColumns, -5.0F);
-  gpu_form_rows(nullptr, {.batch = batch.batch(),
-                          .rows_each = 2,
-                          .input = input.data(),
-                          .up = up.data(),
-                          .input_stride = kColumns,
-                          .columns = kColumns,
-                          .rows = {.f32 = output.data(), .f32_stride = kColumns},
-                          .grid_rows = 4});
-  for (size_t at = 0; at < 7 * kColumns; ++at) {
-    const double x = input[at];
-    const double gated = x / (1 + std::exp(-x)) * double{up[at]};
-    const double wanted = at < 6 * kColumns ? gated : -5.0;
-    ASSERT_NEAR(double{output[at]}, wanted, std::abs(wanted) * 0x1p-20);
   }
 }
 
