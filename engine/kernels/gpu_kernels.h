@@ -14,6 +14,7 @@
 #include "engine/kernels/gpu_panel.h"
 #include "engine/kernels/gpu_product.h"
 #include "engine/kernels/gpu_rows.h"
+#include "engine/kernels/gpu_values.h"
 
 namespace lockstep {
 
@@ -31,7 +32,11 @@ struct GpuKernels {
   void (*attend_walked)(void* stream, const GpuAttention& attention);
   void (*attend_prompted)(void* stream, const GpuAttention& attention);
   void (*norm_rows)(void* stream, const GpuNormRows& norm);
-  void (*form_rows)(void* stream, const GpuFormRows& form);
+  void (*compute_elements)(void* stream, const GpuElementwise& step);
+  void (*sum_chunks)(void* stream, const GpuChunkSums& sums);
+  void (*norm_whole_rows)(void* stream, const GpuWholeNorm& norm);
+  void (*treat_head_rows)(void* stream, const GpuHeadRows& heads);
+  void (*copy_heads)(void* stream, const GpuHeadCopy& copy);
   void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
   void (*route_tokens)(void* stream, const GpuRouting& routing);
   void (*expert_product)(void* stream, const GpuExpertProduct& experts);
@@ -55,7 +60,11 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .attend_walked = gpu_attend_walked,
           .attend_prompted = gpu_attend_prompted,
           .norm_rows = gpu_norm_rows,
-          .form_rows = gpu_form_rows,
+          .compute_elements = gpu_compute_elements,
+          .sum_chunks = gpu_sum_chunks,
+          .norm_whole_rows = gpu_norm_whole_rows,
+          .treat_head_rows = gpu_treat_head_rows,
+          .copy_heads = gpu_copy_heads,
           .rotary_table = gpu_rotary_table,
           .route_tokens = gpu_route_tokens,
           .expert_product = gpu_expert_product,

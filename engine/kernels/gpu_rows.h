@@ -1,7 +1,7 @@
-// Work of a GPU on rows that is no matrix product: of activations, of the table of embeddings, and
-// a plain read. Every array lies in the device's memory; a stream is a cudaStream_t. Nothing waits:
-// a kernel runs when the stream's earlier work is done. An element's arithmetic depends on its row
-// alone.
+// Work of a GPU on rows that is no matrix product: the norms that products carry on, tables of
+// rotary positions, the table of embeddings, and a plain read. Every array lies in the device's
+// memory; a stream is a cudaStream_t. Nothing waits: a kernel runs when the stream's earlier work
+// is done. An element's arithmetic depends on its row alone.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +29,11 @@ struct GpuRows {
 //   lane i of 16 = fma(x[i + 16], x[i + 16], x[i]^2), absent columns being 0; the lanes are added
 //   pairwise, 8, 4, 2, 1 apart
 // as KernelTable::weigh forms it, to the bit. With kLogits, row t is of the residual's row
-// logit_tokens[t].
+// logit_tokens[t], or, where the residual has rows of logits alone, of its own.
 struct GpuNormRows {
   GpuBatch batch;
   GpuRowSet which = GpuRowSet::kTokens;
+  bool has_logit_rows = false;  // with kLogits: the residual
   const float* residual = nullptr;
   size_t residual_stride = 0;  // floats
   size_t columns = 0;
@@ -43,20 +44,6 @@ struct GpuNormRows {
   unsigned grid_rows = 1;  // blocks that share the rows
 };
 void gpu_norm_rows(void* stream, const GpuNormRows& norm);
-
-// rows[t][i] = input[t][i], or (input / (1 + exponential(-input))) * up where there is an `up`.
-struct GpuFormRows {
-  GpuBatch batch;
-  GpuRowSet which = GpuRowSet::kTokens;
-  unsigned rows_each = 1;  // so many for each of those: of experts
-  const float* input = nullptr;
-  const float* up = nullptr;  // or none; rows as the input's
-  size_t input_stride = 0;    // floats
-  size_t columns = 0;
-  GpuRows rows;
-  unsigned grid_rows = 1;
-};
-void gpu_form_rows(void* stream, const GpuFormRows& form);
 
 // table[token]: the cosines, then the sines of position * frequency of every pair, times
 // `magnitude`. All of it is double, rounded once: as the CPU's but for the last bit of a double,

@@ -125,7 +125,9 @@ class GpuPlanTarget final : public PlanTarget {
     areas.library = {Arena::kScratch, place(kGpuLibraryBytes)};
   }
 
-  bool fuses_gate(const ExpertGateStep& step) const override { return step.is_one_shape(); }
+  bool fuses_gate(const ExpertGateStep& step) const override {
+    return step.is_one_product_on_gpus();
+  }
   std::optional<GatheredRows> place_gathered(const Forms&, std::span<const ExpertPart* const>,
                                              const PlanOptions&, StepAreas&) const override {
     return std::nullopt;

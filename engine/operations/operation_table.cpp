@@ -31,11 +31,7 @@ std::optional<std::string_view> scale_gap(const GroupParts& parts, const GraphNo
   return "product with a matrix's scale";
 }
 
-std::optional<std::string_view> sum_gap(const GroupParts& parts, const GraphNode& node) {
-  const bool is_partial = parts.split.values[node.output].kind == SplitKind::kPartial;
-  if (is_partial && !node_of(parts.graph, parts.group, Operation::kAdd)) {
-    return "sum of GPUs' partial results that is no residual";
-  }
+std::optional<std::string_view> sum_gap(const GroupParts& parts) {
   if (nodes_of(parts.graph, parts.group, Operation::kRmsNorm).size() > kGpuProductNorms) {
     return "step of so many norms";
   }

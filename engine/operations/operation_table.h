@@ -64,7 +64,9 @@ struct OperationRow {
   StateShape (*state)(const GraphNode& node, size_t own_columns) = nullptr;
   // Emits the step of a group that the operation leads: alone, or joined by fusion rules.
   void (*plan)(RankPlanner& planner, const Group& group) = nullptr;
-  // Whether GPUs have its plain step; else they have only steps that a fusion rule joins it to.
+  // Whether the step leaves a value's own columns in f32, and steps behind it what else is read.
+  bool leaves_forms = false;
+  // Whether GPUs have the steps that the operation leads.
   bool has_gpu_step = false;
   // Names what GPUs cannot compute of this node of a group; null: nothing is in the way.
   std::optional<std::string_view> (*gpu_gap)(const GroupParts& parts,
@@ -106,7 +108,7 @@ inline const OperationRow& row_of(Operation operation) {
 
 // Gaps that several rows share. A matrix that has a scale:
 std::optional<std::string_view> scale_gap(const GroupParts& parts, const GraphNode& node);
-// A sum over the ranks of what is no residual, and more norms behind it than a kernel takes:
-std::optional<std::string_view> sum_gap(const GroupParts& parts, const GraphNode& node);
+// More norms behind a sum than a kernel takes:
+std::optional<std::string_view> sum_gap(const GroupParts& parts);
 
 }  // namespace lockstep

@@ -221,7 +221,8 @@ class GpuRules final : public RulesWithGpus {
                      const DeviceChoice& devices) const override {
     const size_t count = devices.gpus.size();
     // First, as its remedies are other devices, of which the checks of the devices would say more.
-    auto fits = check_gpu_graph(graph, settings.without_fusion, /*beside_nodes=*/false);
+    auto fits = check_gpu_graph(graph, settings.without_fusion,
+                                count == 1 ? GpuCompany::kNobody : GpuCompany::kGpus);
     if (!fits) return fits;
     if (settings.rank_count != 0 && settings.rank_count != count) {
       return wrong_rank_count(settings, devices, "");
@@ -304,7 +305,7 @@ class MixedRules final : public RulesWithGpus {
 
   Result<void> check(const Graph& graph, const Settings& settings, const Machine& /*machine*/,
                      const DeviceChoice& devices) const override {
-    auto fits = check_gpu_graph(graph, settings.without_fusion, /*beside_nodes=*/true);
+    auto fits = check_gpu_graph(graph, settings.without_fusion, GpuCompany::kNodes);
     if (!fits) return fits;
     if (settings.rank_count != 0 && settings.rank_count <= devices.gpus.size()) {
       return wrong_rank_count(settings, devices, ", and nodes are to have some");

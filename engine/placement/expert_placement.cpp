@@ -178,7 +178,7 @@ Result<void> check_expert_layers(const Graph& graph, const Settings& settings, b
         "up to {}: leave it out",
         asked, graph.chosen_experts(), kGpuChosenMax);
   }
-  if (!check_gpu_graph(graph, settings.without_fusion, /*beside_nodes=*/true)) {
+  if (!check_gpu_graph(graph, settings.without_fusion, GpuCompany::kNodes)) {
     return invalid_input(
         "gpu-expert-layers is {}, but a GPU does not compute this model: leave it out", asked);
   }

@@ -69,7 +69,7 @@ Result<void> check_gpu_formats(const Graph& graph) {
   return {};
 }
 
-Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, bool beside_nodes) {
+Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, GpuCompany company) {
   if (auto held = check_gpu_formats(graph); !held) return held;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
@@ -80,11 +80,14 @@ Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, bool 
         "--devices cpu",
         dimension, kHeadUnit, kGpuMaxHeadDimension);
   }
-  if (const auto gap = find_gpu_gap(graph, without)) {
-    return invalid_input("GPUs have no kernel for this plan's {}: use --devices cpu", *gap);
+  const bool alone = company == GpuCompany::kNobody;
+  if (const auto gap = find_gpu_gap(graph, without, alone)) {
+    const bool would_do = !alone && !find_gpu_gap(graph, without, /*alone=*/true);
+    return invalid_input("GPUs have no kernel for this plan's {}: use --devices {}cpu", *gap,
+                         would_do ? "gpu0, which computes it alone, or --devices " : "");
   }
   // After what nodes beside the GPUs would not mend.
-  if (graph.chosen_experts() > kGpuChosenMax && !beside_nodes) {
+  if (graph.chosen_experts() > kGpuChosenMax && company != GpuCompany::kNodes) {
     return invalid_input(
         "in this model a token goes to {} experts, and a GPU computes up to {}: use --devices all, "
         "which gives the experts to the nodes and all else to the GPUs, or --devices cpu",

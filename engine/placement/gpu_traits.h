@@ -28,10 +28,16 @@ const GpuPlatform* usable_platform(const GpuPlatform* platform, Topology& topolo
 // Fails with kInvalidInput, naming a matrix that GPUs cannot hold, and the remedy.
 Result<void> check_gpu_formats(const Graph& graph);
 
+// The ranks beside a GPU's in a split.
+enum class GpuCompany : uint8_t {
+  kNobody,
+  kGpus,
+  kNodes,  // some are nodes', which take a mixture's experts
+};
+
 // The same, naming what the kernels of GPUs cannot compute and the remedy.
-// `without`: the fusion rules that are switched off. `beside_nodes`: some ranks are nodes', which
-// take a mixture's experts.
-Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, bool beside_nodes);
+// `without`: the fusion rules that are switched off.
+Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, GpuCompany company);
 
 std::string gpu_title(const Gpu& gpu);      // "gpu0 NVIDIA H200"
 std::string gpu_code_name(const Gpu& gpu);  // its compute capability as nvcc has it: "sm_90"

@@ -8,24 +8,10 @@
 namespace lockstep {
 namespace {
 
-// Whether layers have heads of different numbers or sizes.
-bool has_heads_by_layer(const Graph& graph) {
-  const GraphNode* first = nullptr;
-  for (const GraphNode& node : graph.nodes()) {
-    if (node.operation != Operation::kAttention) continue;
-    if (first == nullptr) first = &node;
-    const bool is_alike = node.head_count == first->head_count &&
-                          node.kv_head_count == first->kv_head_count &&
-                          node.head_dimension == first->head_dimension;
-    if (!is_alike) return true;
-  }
-  return false;
-}
-
 // A part of this group's step that a GPU cannot compute.
 std::optional<std::string_view> gap_of(const GroupParts& parts) {
   const OperationRow& lead = row_of(parts.graph.nodes()[parts.group.lead].operation);
-  if (parts.group.nodes.size() == 1 && !lead.has_gpu_step) return lead.name;
+  if (!lead.has_gpu_step) return lead.name;
   for (const size_t index : parts.group.nodes) {
     const GraphNode& node = parts.graph.nodes()[index];
     const OperationRow& row = row_of(node.operation);
@@ -37,10 +23,12 @@ std::optional<std::string_view> gap_of(const GroupParts& parts) {
 
 }  // namespace
 
-std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet& without) {
-  if (has_heads_by_layer(graph)) return "attention with other heads than another layer's";
+std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet& without,
+                                             bool alone) {
   const std::vector<ValueReaders> readers = find_readers(graph);
-  for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}}) {
+  std::vector<std::vector<double>> rank_sets = {{1}};
+  if (!alone) rank_sets.push_back({1, 1});
+  for (const std::vector<double>& shares : rank_sets) {
     const Strategy strategy = shares.size() > 1 ? Strategy::kReduce : Strategy::kGather;
     const auto split = split_graph(graph, shares, strategy);
     if (!split) continue;  // which is said where a split is to be made
@@ -49,7 +37,9 @@ std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet
     }
     for (const GraphNode& node : graph.nodes()) {
       const ValueSplit& value = split->values[node.output];
-      if (shares.size() > 1 && (value.gathered || value.whole)) {
+      const bool is_handed_on = shares.size() > 1 && row_of(node.operation).leaves_forms &&
+                                graph.rows(node.output) == Rows::kTokens;
+      if ((value.whole && !is_handed_on) || (shares.size() > 1 && value.gathered)) {
         return "product or sum of columns that other GPUs compute";
       }
     }

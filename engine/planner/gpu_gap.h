@@ -10,7 +10,9 @@
 namespace lockstep {
 
 // The name of the first operation whose step GPUs have no kernel for; none: they compute the graph,
-// one alone or several that sum their parts. `without`: the rules that are switched off.
-std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet& without);
+// one alone and, unless `alone`, several that sum their parts. `without`: the rules that are
+// switched off.
+std::optional<std::string_view> find_gpu_gap(const Graph& graph, const FusionSet& without,
+                                             bool alone = false);
 
 }  // namespace lockstep

@@ -26,7 +26,8 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
   const bool present = column < norm.columns;
   const float weight = present ? norm.weight[column] : 0.0F;
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
-    const unsigned token = norm.which == GpuRowSet::kTokens ? row : norm.batch.logit_tokens[row];
+    const bool is_own = norm.which == GpuRowSet::kTokens || norm.has_logit_rows;
+    const unsigned token = is_own ? row : norm.batch.logit_tokens[row];
     const float x = present ? norm.residual[token * norm.residual_stride + column] : 0.0F;
     if (present) {
       store_row(norm.rows, row, column, multiply(x, weight));
@@ -36,24 +37,6 @@ GPU_KERNEL_OF(kRowThreads) void norm_rows(GpuNormRows norm) {
     const float second = from_lane_across(x, 16);
     const float sum = add_lanes(multiply_add(second, second, x * x), 8);
     if (lane_index() == 0) norm.sums[row * norm.sum_stride + chunk] = sum;
-  }
-}
-
-GPU_KERNEL_OF(kRowThreads) void form_rows(GpuFormRows form) {
-  follow_launches();
-  const unsigned rows = row_count_of(form.batch, form.which) * form.rows_each;
-  const unsigned column = block_column() * thread_count() + thread_index();
-  if (column >= round_up<size_t>(form.columns, kRowChunk)) return;
-  for (unsigned row = block_row(); row < rows; row += block_rows()) {
-    if (column >= form.columns) {
-      store_padding(form.rows, row, column);
-      continue;
-    }
-    float value = form.input[row * form.input_stride + column];
-    if (form.up != nullptr) {
-      value = gated_by_silu(value, form.up[row * form.input_stride + column]);
-    }
-    store_row(form.rows, row, column, value);
   }
 }
 
@@ -80,12 +63,6 @@ void gpu_norm_rows(void* stream, const GpuNormRows& norm) {
   const unsigned blocks = blocks_for(norm.columns, kRowThreads);
   launch(stream, {.columns = blocks, .rows = norm.grid_rows, .threads = kRowThreads}, norm_rows,
          norm);
-}
-
-void gpu_form_rows(void* stream, const GpuFormRows& form) {
-  const unsigned blocks = blocks_for(round_up<size_t>(form.columns, kRowChunk), kRowThreads);
-  launch(stream, {.columns = blocks, .rows = form.grid_rows, .threads = kRowThreads}, form_rows,
-         form);
 }
 
 void gpu_rotary_table(void* stream, const GpuRotaryTable& rotary) {

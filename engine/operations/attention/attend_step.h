@@ -57,6 +57,7 @@ struct AttendStep {
   AttentionForm prompt_attention = AttentionForm::kF32;  // on processors
   ArenaOffset<float> output = {};
   size_t output_stride = 0;
+  bool leaves_output = true;  // false: forms alone are read, and a GPU leaves nothing else
   // Set where a group's outputs are whole blocks of the forms; else a FormStep follows.
   std::optional<FormsOutput> forms = {};
 

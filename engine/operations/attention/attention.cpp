@@ -100,6 +100,8 @@ void plan_attention(RankPlanner& planner, const Group& group) {
       .prompt_attention = planner.options().prompt_attention,
       .output = output.at<float>(),
       .output_stride = output.floats(),
+      .leaves_output = !in_blocks || planner.values().is_read_plain(node.output) ||
+                       planner.split().values[node.output].whole,
       .forms = in_blocks ? std::optional(forms) : std::nullopt,
   };
   for (const ValueId input : node.inputs) planner.values().consume(input);
@@ -117,16 +119,12 @@ void plan_attention(RankPlanner& planner, const Group& group) {
 // Names the first trait that the attention of GPUs lacks.
 std::optional<std::string_view> attention_gap(const GroupParts&, const GraphNode& node) {
   const AttentionTraits& attention = node.attention;
-  if (node.stored_by != kNone) return "attention over another layer's keys";
   if (has_values_in_keys(node)) return "attention with values in its keys";
   if (node.value_dimension != node.head_dimension) {
     return "attention with values of another dimension than keys";
   }
-  if (attention.section != 0) return "attention within sections";
   if (attention.ahead != 0) return "attention to later tokens";
-  if (attention.score_cap != 0) return "attention with a cap of scores";
   if (attention.alibi_bias != 0) return "attention with slopes (ALiBi)";
-  if (attention.sinks != kNone) return "attention with sinks";
   return std::nullopt;
 }
 
@@ -137,6 +135,7 @@ const OperationRow kAttentionRow = {.operation = Operation::kAttention,
                                     .split = SplitRule::kFirstInput,
                                     .cost = Cost::kCache,
                                     .plan = plan_attention,
+                                    .leaves_forms = true,
                                     .has_gpu_step = true,
                                     .gpu_gap = attention_gap};
 

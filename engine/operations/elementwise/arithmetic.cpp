@@ -11,7 +11,8 @@ namespace {
 void add(const ElementwiseStep&, const ElementwiseRow& row, const KernelTable&, float* out) {
   for (size_t i = 0; i < row.count; ++i) out[i] = row.x[i] + row.y[i];
 }
-constexpr ElementwiseFunction kAdd = {.name = "add", .apply = add};
+constexpr ElementwiseFunction kAdd = {
+    .name = "add", .apply = add, .gpu_function = GpuFunction::kAdd};
 
 // A sum that begins with the other operand has added both.
 void plan_addition(RankPlanner& planner, const Group& group) {
@@ -21,18 +22,21 @@ void plan_addition(RankPlanner& planner, const Group& group) {
 void scale(const ElementwiseStep& step, const ElementwiseRow& row, const KernelTable&, float* out) {
   for (size_t i = 0; i < row.count; ++i) out[i] = step.scale * row.x[i];
 }
-constexpr ElementwiseFunction kScale = {.name = "scale", .apply = scale};
+constexpr ElementwiseFunction kScale = {
+    .name = "scale", .apply = scale, .gpu_function = GpuFunction::kScale};
 
 void cap_softly(const ElementwiseStep& step, const ElementwiseRow& row, const KernelTable& kernels,
                 float* out) {
   kernels.soft_cap(row.x, row.count, step.scale, out);
 }
-constexpr ElementwiseFunction kSoftCap = {.name = "soft cap", .apply = cap_softly};
+constexpr ElementwiseFunction kSoftCap = {
+    .name = "soft cap", .apply = cap_softly, .gpu_function = GpuFunction::kSoftCap};
 
 void clamp(const ElementwiseStep& step, const ElementwiseRow& row, const KernelTable&, float* out) {
   for (size_t i = 0; i < row.count; ++i) out[i] = std::clamp(row.x[i], -step.scale, step.scale);
 }
-constexpr ElementwiseFunction kClamp = {.name = "clamp", .apply = clamp};
+constexpr ElementwiseFunction kClamp = {
+    .name = "clamp", .apply = clamp, .gpu_function = GpuFunction::kClamp};
 
 // In f64: the same for a token wherever it is computed.
 void apply_temperature(const ElementwiseStep& step, const ElementwiseRow& row, const KernelTable&,
@@ -43,31 +47,36 @@ void apply_temperature(const ElementwiseStep& step, const ElementwiseRow& row, c
                                                  std::log(1 + static_cast<double>(periods)));
   for (size_t i = 0; i < row.count; ++i) out[i] = factor * row.x[i];
 }
-constexpr ElementwiseFunction kTemperature = {.name = "temperature", .apply = apply_temperature};
+constexpr ElementwiseFunction kTemperature = {
+    .name = "temperature", .apply = apply_temperature, .gpu_function = GpuFunction::kTemperature};
 
 }  // namespace
 
 const OperationRow kAddRow = {
-    .operation = Operation::kAdd, .name = "addition", .plan = plan_addition};
+    .operation = Operation::kAdd, .name = "addition", .plan = plan_addition, .has_gpu_step = true};
 
 const OperationRow kScaleRow = {.operation = Operation::kScale,
                                 .name = "scale",
                                 .hands_on = true,
-                                .plan = plan_function<kScale>};
+                                .plan = plan_function<kScale>,
+                                .has_gpu_step = true};
 
 const OperationRow kSoftCapRow = {.operation = Operation::kSoftCap,
                                   .name = "soft cap",
                                   .hands_on = true,
-                                  .plan = plan_function<kSoftCap>};
+                                  .plan = plan_function<kSoftCap>,
+                                  .has_gpu_step = true};
 
 const OperationRow kClampRow = {.operation = Operation::kClamp,
                                 .name = "clamp",
                                 .hands_on = true,
-                                .plan = plan_function<kClamp>};
+                                .plan = plan_function<kClamp>,
+                                .has_gpu_step = true};
 
 const OperationRow kTemperatureRow = {.operation = Operation::kTemperature,
                                       .name = "temperature",
                                       .hands_on = true,
-                                      .plan = plan_function<kTemperature>};
+                                      .plan = plan_function<kTemperature>,
+                                      .has_gpu_step = true};
 
 }  // namespace lockstep

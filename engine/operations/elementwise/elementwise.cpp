@@ -40,6 +40,7 @@ constexpr ElementwiseFunction kSelect = {.name = "select", .apply = select, .sel
 const OperationRow kSelectRowsRow = {.operation = Operation::kSelectRows,
                                      .name = "selection of rows",
                                      .split = SplitRule::kFirstInput,
-                                     .plan = plan_function<kSelect>};
+                                     .plan = plan_function<kSelect>,
+                                     .has_gpu_step = true};
 
 }  // namespace lockstep

@@ -34,7 +34,8 @@ std::string text_of(const Temperature& temperature) {
 
 }  // namespace
 
-const ElementwiseFunction kZeroFunction = {.name = "zero", .apply = write_zeros};
+const ElementwiseFunction kZeroFunction = {
+    .name = "zero", .apply = write_zeros, .gpu_function = GpuFunction::kZero};
 const ElementwiseFunction kCopyFunction = {.name = "copy", .apply = copy};
 
 std::string text_of(const ElementwiseStep& step) {

@@ -8,6 +8,7 @@
 #include "engine/graph/graph.h"
 #include "engine/graph/step_buffers.h"
 #include "engine/kernels/activation_function.h"
+#include "engine/kernels/gpu_values.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
@@ -30,6 +31,7 @@ struct ElementwiseFunction {
   std::string_view name;  // as plan_text() has it
   void (*apply)(const ElementwiseStep& step, const ElementwiseRow& row, const KernelTable& kernels,
                 float* out) = nullptr;
+  GpuFunction gpu_function = GpuFunction::kCopy;  // the same of GPUs
   bool selects = false;      // x has a row for each token, of which the logits' are taken
   bool has_factors = false;  // y has one column
 };

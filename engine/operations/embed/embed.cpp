@@ -35,6 +35,7 @@ const OperationRow kEmbedRow = {.operation = Operation::kEmbed,
                                 .split = SplitRule::kVocabulary,
                                 .cost = Cost::kTableRows,
                                 .plan = plan_embedding,
+                                .leaves_forms = true,
                                 .has_gpu_step = true,
                                 .gpu_gap = embedding_gap};
 

@@ -61,7 +61,10 @@ struct ExpertGateStep {
   FormsOutput output = {};  // [row]
 
   // True where a GPU computes both at once, with what follows.
-  bool is_one_shape() const { return gate.matrices.front().format == up.matrices.front().format; }
+  bool is_one_product_on_gpus() const {
+    return gate.matrices.front().format == up.matrices.front().format && gate.biases.empty() &&
+           up.biases.empty() && !routing.weighs_inputs && activation == ActivationFunction::kSilu;
+  }
 
   friend bool operator==(const ExpertGateStep&, const ExpertGateStep&) = default;
 };

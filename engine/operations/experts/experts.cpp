@@ -4,6 +4,7 @@
 #include <optional>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "engine/operations/matmul/product_planner.h"
 #include "engine/operations/operation_table.h"
@@ -111,11 +112,22 @@ void plan_expert_sum(RankPlanner& planner, const Group& group) {
   product.emit(std::move(step));
 }
 
+// Whether a GPU finds each expert's weights by its number: so many behind those of the expert
+// before. Experts that share weights are not.
+bool are_evenly_placed(const std::vector<WeightId>& experts) {
+  for (size_t expert = 2; expert < experts.size(); ++expert) {
+    if (experts[expert] - experts[0] != expert * (experts[1] - experts[0])) return false;
+  }
+  return true;
+}
+
 std::optional<std::string_view> expert_gap(const GroupParts& parts, const GraphNode& node) {
   if (node.operation == Operation::kExpertSum && node.output == parts.group.lead) {
-    if (const auto gap = sum_gap(parts, node)) return gap;
+    if (const auto gap = sum_gap(parts)) return gap;
   }
-  if (!node.biases.empty()) return "experts' biases";
+  if (!are_evenly_placed(node.experts) || !are_evenly_placed(node.biases)) {
+    return "experts that share weights";
+  }
   return scale_gap(parts, node);
 }
 
@@ -126,6 +138,7 @@ const OperationRow kExpertMatmulRow = {.operation = Operation::kExpertMatmul,
                                        .split = SplitRule::kProduct,
                                        .cost = Cost::kExperts,
                                        .plan = plan_expert_products,
+                                       .has_gpu_step = true,
                                        .gpu_gap = expert_gap};
 
 const OperationRow kExpertSumRow = {.operation = Operation::kExpertSum,
@@ -133,6 +146,7 @@ const OperationRow kExpertSumRow = {.operation = Operation::kExpertSum,
                                     .split = SplitRule::kProduct,
                                     .cost = Cost::kExperts,
                                     .plan = plan_expert_sum,
+                                    .leaves_forms = true,
                                     .has_gpu_step = true,
                                     .gpu_gap = expert_gap};
 

@@ -70,24 +70,30 @@ const OperationRow kHeadNormRow = {.operation = Operation::kHeadNorm,
                                    .name = "norm of heads",
                                    .split = SplitRule::kHeads,
                                    .hands_on = true,
-                                   .plan = plan_heads};
+                                   .plan = plan_heads,
+                                   .leaves_forms = true,
+                                   .has_gpu_step = true};
 
 const OperationRow kRotaryRow = {.operation = Operation::kRotary,
                                  .name = "rotary positions",
                                  .split = SplitRule::kHeads,
                                  .hands_on = true,
-                                 .plan = plan_heads};
+                                 .plan = plan_heads,
+                                 .leaves_forms = true,
+                                 .has_gpu_step = true};
 
 const OperationRow kSliceHeadsRow = {.operation = Operation::kSliceHeads,
                                      .name = "slice of heads",
                                      .split = SplitRule::kHeads,
                                      .hands_on = true,
-                                     .plan = plan_heads_copy};
+                                     .plan = plan_heads_copy,
+                                     .has_gpu_step = true};
 
 const OperationRow kJoinHeadsRow = {.operation = Operation::kJoinHeads,
                                     .name = "join of heads",
                                     .split = SplitRule::kHeads,
                                     .hands_on = true,
-                                    .plan = plan_heads_copy};
+                                    .plan = plan_heads_copy,
+                                    .has_gpu_step = true};
 
 }  // namespace lockstep

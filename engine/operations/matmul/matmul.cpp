@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine/kernels/gpu_product.h"
 #include "engine/kernels/packed_matrix.h"
 #include "engine/operations/matmul/product_planner.h"
 #include "engine/operations/operation_table.h"
@@ -112,9 +111,7 @@ void plan_head_products(RankPlanner& planner, const Group& group) {
 
 std::optional<std::string_view> matmul_gap(const GroupParts& parts, const GraphNode& node) {
   if (node.output == parts.group.lead) {
-    if (const auto gap = sum_gap(parts, node)) return gap;
-    const size_t products = nodes_of(parts.graph, parts.group, Operation::kMatmul).size();
-    if (products > kGpuProductParts) return "step of so many products";
+    if (const auto gap = sum_gap(parts)) return gap;
   }
   return scale_gap(parts, node);
 }
@@ -126,6 +123,7 @@ const OperationRow kMatmulRow = {.operation = Operation::kMatmul,
                                  .split = SplitRule::kProduct,
                                  .cost = Cost::kMatrix,
                                  .plan = plan_products,
+                                 .leaves_forms = true,
                                  .has_gpu_step = true,
                                  .gpu_gap = matmul_gap};
 

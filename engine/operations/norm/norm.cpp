@@ -98,10 +98,26 @@ void plan_layer_norm(RankPlanner& planner, const Group& group) {
   plan_whole_norm(planner, planner.graph().nodes()[group.lead]);
 }
 
+// Whether ranks have parts of what a norm that is no factor reads.
+bool is_cut_norm(const GroupParts& parts, const GraphNode& node) {
+  if (is_norm_factored(parts.graph, parts.readers[node.output], node.output)) return false;
+  const ValueSplit& input = parts.split.values[node.inputs[0]];
+  const Range all = {0, parts.graph.columns(node.inputs[0])};
+  const auto is_part = [&](const Range& own) { return !own.empty() && own != all; };
+  return input.kind == SplitKind::kSliced && std::ranges::any_of(input.columns, is_part);
+}
+
+// GPUs hand one another the sums of tokens' squares alone.
 std::optional<std::string_view> rms_norm_gap(const GroupParts& parts, const GraphNode& node) {
-  if (node.output != parts.group.lead) return std::nullopt;
-  if (is_norm_factored(parts.graph, parts.readers[node.output], node.output)) return std::nullopt;
-  return "RMS norm that more than products read";
+  if (!is_cut_norm(parts, node) || parts.graph.rows(node.output) == Rows::kTokens) {
+    return std::nullopt;
+  }
+  return "norm of rows of logits of which other GPUs compute columns";
+}
+
+std::optional<std::string_view> layer_norm_gap(const GroupParts& parts, const GraphNode& node) {
+  if (!is_cut_norm(parts, node)) return std::nullopt;
+  return "layer norm of columns that other GPUs compute";
 }
 
 }  // namespace
@@ -133,6 +149,8 @@ const OperationRow kLayerNormRow = {.operation = Operation::kLayerNorm,
                                     .name = "layer norm",
                                     .split = SplitRule::kFirstInput,
                                     .hands_on = true,
-                                    .plan = plan_layer_norm};
+                                    .plan = plan_layer_norm,
+                                    .has_gpu_step = true,
+                                    .gpu_gap = layer_norm_gap};
 
 }  // namespace lockstep

@@ -71,6 +71,16 @@ void run(const NormSumsStep& step, const Pass& pass, TaskCounter&) {
   });
 }
 
+void push_norm_sums(const NormSumsStep& step, const Pass& pass) {
+  if (!step.gather || step.columns == 0) return;
+  const Routing none;
+  const StepRows rows(step.rows, none, pass);
+  const size_t bytes = divide_up(step.columns, kChunkColumns) * sizeof(float);
+  for (size_t row = 0; row < rows.count(); ++row) {
+    push(pass, pass.at(step.chunks.sums) + row * step.chunks.stride, bytes);
+  }
+}
+
 void run(const NormScaleStep& step, const Pass& pass, TaskCounter&) {
   const Routing none;
   const StepRows rows(step.rows, none, pass);

@@ -56,6 +56,10 @@ std::string text_of(const NormStep& step);
 std::string text_of(const NormSumsStep& step);
 std::string text_of(const NormScaleStep& step);
 
+// Sends the sums of squares that this rank holds to the others, where another device has computed
+// the step.
+void push_norm_sums(const NormSumsStep& step, const Pass& pass);
+
 void run(const NormStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const NormSumsStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const NormScaleStep& step, const Pass& pass, TaskCounter& tasks);

@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/kernels/gpu_experts.h"
 #include "engine/operations/operation_table.h"
 #include "engine/operations/rank_planner.h"
 
@@ -24,10 +25,9 @@ void plan_route(RankPlanner& planner, const Group& group) {
   planner.emit(std::move(step));
 }
 
-// GPUs weigh by one function alone, and choose by the scores as they are.
 std::optional<std::string_view> route_gap(const GroupParts&, const GraphNode& node) {
-  if (node.gating == Gating() && node.bias == kNone) return std::nullopt;
-  return "routing by anything but the softmax of the chosen scores";
+  if (node.gating.group_count > kGpuGroupsMax) return "routing among so many groups of experts";
+  return std::nullopt;
 }
 
 }  // namespace

@@ -82,6 +82,16 @@ void run(const FormStep& step, const Pass& pass, TaskCounter&) {
   });
 }
 
+void push_formed_rows(const FormStep& step, const Pass& pass) {
+  if (!step.output.gather || step.columns == 0) return;
+  const FormBuffer& form = step.output.forms[ActivationForm::kF32];
+  const StepRows rows(step.rows, step.routing, pass);
+  const std::byte* own = pass.at(form.rows) + step.output.first_column * sizeof(float);
+  for (size_t row = 0; row < rows.count(); ++row) {
+    push(pass, own + row * form.stride_bytes, step.columns * sizeof(float));
+  }
+}
+
 void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {
   const size_t rows = row_count(step.rows, pass).all;
   if (rows == 0) return;

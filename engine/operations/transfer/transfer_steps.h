@@ -67,6 +67,10 @@ std::string text_of(const CopyStatesStep& step);
 std::string text_of(const FormStep& step);
 std::string text_of(const AllReduceStep& step);
 
+// Sends the rows in f32 that this rank holds to the others, where another device has computed the
+// step.
+void push_formed_rows(const FormStep& step, const Pass& pass);
+
 void run(const ClearPagesStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const CopyStatesStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const FormStep& step, const Pass& pass, TaskCounter& tasks);

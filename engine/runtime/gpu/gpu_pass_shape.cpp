@@ -54,23 +54,39 @@ size_t launches_of(const ClearPagesStep&) {
 size_t launches_of(const EmbedStep& step) {
   return step.gather ? 2 : 1;
 }
+size_t launches_of(const FormStep& step) {
+  return step.output.gather ? 2 : 1;
+}
+size_t launches_of(const NormSumsStep& step) {
+  return step.gather ? 2 : 0;
+}
+size_t launches_of(const AttendStep& step) {
+  return forms_f32_apart(step) ? 2 : 1;
+}
+size_t launches_of(const NormScaleStep& step) {
+  return step.columns == step.norm.columns ? 1 : 2;
+}
 size_t runs_of(const MatmulStep& step) {
   size_t count = 0;
   for (size_t part = 0; part < step.parts.size(); ++part) {
     const auto format = [&](size_t index) { return step.parts[index].matrix.format; };
-    count += part == 0 || format(part) != format(part - 1) ? 1 : 0;
+    const bool begins = part % kGpuProductParts == 0 || format(part) != format(part - 1);
+    count += begins ? 1 : 0;
   }
   return count;
 }
 size_t launches_of(const MatmulStep& step) {
-  const bool gated = std::holds_alternative<GateFinish>(step.finish);
-  return runs_of(step) + (gated && !is_one_shape(step.parts) ? 1 : 0);
+  const auto* const gate = std::get_if<GateFinish>(&step.finish);
+  return runs_of(step) + (gate != nullptr && !is_fused_gate(*gate, step.parts) ? 1 : 0);
 }
 size_t launches_of(const RouteStep& step) {
   return step.scores ? 2 : 0;
 }
 size_t launches_of(const ExpertGateStep& step) {
-  return step.is_one_shape() ? 1 : 3;
+  return step.is_one_product_on_gpus() ? 1 : 3;
+}
+size_t launches_of(const ExpertProductStep& step) {
+  return step.part.biases.empty() && !step.routing.weighs_inputs ? 1 : 2;
 }
 size_t launches_of(const ExpertSumStep&) {
   return 2;
@@ -78,8 +94,13 @@ size_t launches_of(const ExpertSumStep&) {
 
 }  // namespace
 
-bool is_one_shape(const std::vector<MatmulPart>& parts) {
-  return parts.size() == 2 && parts[0].matrix.format == parts[1].matrix.format &&
+bool forms_f32_apart(const AttendStep& step) {
+  return step.leaves_output && step.forms && step.forms->forms[ActivationForm::kF32].is_read();
+}
+
+bool is_fused_gate(const GateFinish& gate, const std::vector<MatmulPart>& parts) {
+  return gate.activation == ActivationFunction::kSilu && parts.size() == 2 &&
+         parts[0].matrix.format == parts[1].matrix.format &&
          parts[0].matrix.rows == parts[1].matrix.rows;
 }
 

@@ -45,7 +45,12 @@ size_t recording_bytes(const Plan& plan);
 // itself (GpuAllReduce::norms).
 bool reads_sum(const NormStep& norm, const AllReduceStep& sum);
 
-// True where one product computes these parts as gate and up, with what follows.
-bool is_one_shape(const std::vector<MatmulPart>& parts);
+// True where attention leaves its output, and products read it in f32 as well: a copy. Its kernels
+// write one place.
+bool forms_f32_apart(const AttendStep& step);
+
+// True where one product computes these parts as gate and up, with what follows: by SiLU, the most
+// common gate. Others are launches of their own, so that no product's kernel has their registers.
+bool is_fused_gate(const GateFinish& gate, const std::vector<MatmulPart>& parts);
 
 }  // namespace lockstep

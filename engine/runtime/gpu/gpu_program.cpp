@@ -28,6 +28,18 @@ void launch_rows(void (*kernel)(void* stream, const Launch& launch), Launch laun
   kernel(stream, launch);
 }
 
+// The same of a launch on values. Returns how many launches it was.
+template <typename Launch>
+size_t launch_walk(void (*kernel)(void* stream, const Launch& launch), Launch launch, void* stream,
+                   const GpuPassShape& shape) {
+  const GpuWalk& walk = launch.walk;
+  const uint32_t rows = row_count(walk.which, shape) * std::max(walk.rows_each, 1U);
+  if (rows == 0) return 0;
+  launch.walk.grid_rows = grid_rows(rows);
+  kernel(stream, launch);
+  return 1;
+}
+
 }  // namespace
 
 Result<void> GpuProgram::prepare(void* stream) const {
@@ -71,11 +83,24 @@ size_t GpuProgram::run(const GpuNormRows& norm, void* stream, const GpuPassShape
   return 1;
 }
 
-size_t GpuProgram::run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const {
-  const uint32_t rows = row_count(form.which, shape) * form.rows_each;
-  if (rows == 0) return 0;
-  launch_rows(kernels_.form_rows, form, rows, stream);
-  return 1;
+size_t GpuProgram::run(const GpuElementwise& step, void* stream, const GpuPassShape& shape) const {
+  return launch_walk(kernels_.compute_elements, step, stream, shape);
+}
+
+size_t GpuProgram::run(const GpuChunkSums& sums, void* stream, const GpuPassShape& shape) const {
+  return launch_walk(kernels_.sum_chunks, sums, stream, shape);
+}
+
+size_t GpuProgram::run(const GpuWholeNorm& norm, void* stream, const GpuPassShape& shape) const {
+  return launch_walk(kernels_.norm_whole_rows, norm, stream, shape);
+}
+
+size_t GpuProgram::run(const GpuHeadRows& heads, void* stream, const GpuPassShape& shape) const {
+  return launch_walk(kernels_.treat_head_rows, heads, stream, shape);
+}
+
+size_t GpuProgram::run(const GpuHeadCopy& copy, void* stream, const GpuPassShape& shape) const {
+  return launch_walk(kernels_.copy_heads, copy, stream, shape);
 }
 
 // More tokens than a product takes are windows that follow one another. A token's arithmetic

@@ -110,15 +110,20 @@ class GpuProgram {
     GpuDraw draw;
   };
   using Launch =
-      std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuFormRows, Product, GpuRouting,
-                   Experts, GpuExpertSum, Attention, Sum, RankBarrier, Join, Search>;
+      std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuElementwise, GpuChunkSums,
+                   GpuWholeNorm, GpuHeadRows, GpuHeadCopy, Product, GpuRouting, Experts,
+                   GpuExpertSum, Attention, Sum, RankBarrier, Join, Search>;
   class Builder;
 
   // Each returns how many launches that were, at most.
   size_t run(const GpuRotaryTable& rotary, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuEmbedding& embedding, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuNormRows& norm, void* stream, const GpuPassShape& shape) const;
-  size_t run(const GpuFormRows& form, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuElementwise& step, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuChunkSums& sums, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuWholeNorm& norm, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuHeadRows& heads, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuHeadCopy& copy, void* stream, const GpuPassShape& shape) const;
   size_t run(const Product& product, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuRouting& routing, void* stream, const GpuPassShape& shape) const;
   size_t run(const Experts& experts, void* stream, const GpuPassShape& shape) const;

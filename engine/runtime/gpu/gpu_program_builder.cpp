@@ -3,33 +3,11 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/checked_math.h"
 #include "engine/runtime/gpu/gpu_program.h"
+#include "engine/runtime/gpu/gpu_value_launches.h"
 
 namespace lockstep {
-namespace {
-
-GpuRows rows_of(const FormsOutput& output, const ArenaAddresses& addresses) {
-  const Forms& forms = output.forms;
-  CHECK(!forms[ActivationForm::kQ8].is_read() && !forms[ActivationForm::kBf16Dots].is_read(),
-        "a GPU's activations are bf16 or f32");
-  GpuRows rows;
-  if (const FormBuffer& bf16 = forms[ActivationForm::kBf16]; bf16.is_read()) {
-    rows.bf16 = reinterpret_cast<uint16_t*>(addresses.at(bf16.rows)) + output.first_column;
-    rows.bf16_stride = bf16.stride_bytes / sizeof(uint16_t);
-  }
-  if (const FormBuffer& f32 = forms[ActivationForm::kF32]; f32.is_read()) {
-    rows.f32 = reinterpret_cast<float*>(addresses.at(f32.rows)) + output.first_column;
-    rows.f32_stride = f32.stride_bytes / sizeof(float);
-  }
-  return rows;
-}
-
-GpuRowSet row_set(Rows rows) {
-  return rows == Rows::kTokens ? GpuRowSet::kTokens : GpuRowSet::kLogits;
-}
-
-}  // namespace
-
 class GpuProgram::Builder {
  public:
   Builder(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
@@ -39,6 +17,7 @@ class GpuProgram::Builder {
         addresses_(addresses),
         peers_(peers),
         batch_(gpu_batch_at(at(areas_.batch), areas_.limits)),
+        values_(addresses, batch_, at(areas_.choice_rows), peers.distances.size() == 1),
         links_(links),
         launches_(launches) {}
 
@@ -69,12 +48,8 @@ class GpuProgram::Builder {
       launches_.emplace_back(Join{at(step.output), step.output_stride});
       return;
     }
-    // Into every rank's copy. What another rank writes is there once all have met.
-    for (size_t rank = 0; rank < peers_.distances.size(); ++rank) {
-      if (rank == peers_.rank) continue;
-      embedding.copies[embedding.copy_count++] =
-          at_distance(at(step.output), peers_.distances[rank]);
-    }
+    // Rows that another rank writes are there once all have met.
+    add_copies(step.output, embedding);
     launches_.emplace_back(RankBarrier{});
   }
 
@@ -89,26 +64,54 @@ class GpuProgram::Builder {
 
   // A residual that becomes one rank's has no columns on others.
   void add(const FormStep& step) {
-    CHECK(step.rows == Rows::kTokens, "a GPU forms rows of tokens alone");
+    if (step.output.gather && is_linked()) return add_gathered(step);
+    add_columns(step);
+  }
+  void add(const ElementwiseStep& step) { add_columns(step); }
+  // A part of the kernel of the step behind it where the rank norms all columns. Else its own sums
+  // are a launch of their own, or, where ranks have parts, every rank gets the others': over peer
+  // memory all ranks meet, by NCCL they are joined behind this step, and processors are sent them
+  // by the worker.
+  void add(const NormSumsStep& step) {
+    norm_sums_ = &step;
+    if (!step.gather || is_joined()) return;
+    if (step.columns > 0) {
+      GpuChunkSums sums = values_.launch(step);
+      if (links_.peers) add_copies(step.chunks.sums, sums);
+      launches_.emplace_back(sums);
+    }
+    if (links_.peers) launches_.emplace_back(RankBarrier{});
+  }
+  void add(const NormScaleStep& step) {
+    if (norm_sums_->gather && is_joined()) {
+      const ChunkSums& all = step.norm.chunks;
+      GpuChunkSums sums = values_.launch(*norm_sums_);
+      sums.first = (norm_sums_->chunks.sums.bytes - all.sums.bytes) / sizeof(float);
+      sums.sums = at(all.sums);
+      sums.all_chunks = divide_up(step.norm.columns, kChunkColumns);
+      launches_.emplace_back(sums);
+      launches_.emplace_back(Join{at(all.sums), all.stride});
+    }
     if (step.columns == 0) return;
-    launches_.emplace_back(GpuFormRows{.batch = batch_,
-                                       .input = at(step.input),
-                                       .input_stride = step.input_stride,
-                                       .columns = step.columns,
-                                       .rows = rows(step.output)});
+    const bool has_all = step.columns == step.norm.columns;
+    if (!norm_sums_->gather && !has_all) launches_.emplace_back(values_.launch(*norm_sums_));
+    launches_.emplace_back(values_.launch(step, *norm_sums_));
+  }
+  void add(const CopyHeadsStep& step) { add_columns(step); }
+  void add(const HeadsStep& step) {
+    if (step.head_count > 0) launches_.emplace_back(values_.launch(step));
   }
 
   void add(const MatmulStep& step) {
     const auto* gate = std::get_if<GateFinish>(&step.finish);
-    CHECK(gate == nullptr || gate->activation == ActivationFunction::kSilu,
-          "GPUs compute gates by SiLU alone");
-    const bool fused_gate = gate != nullptr && is_one_shape(step.parts);
-    // Parts that consume one form are one product.
+    const bool fused_gate = gate != nullptr && is_fused_gate(*gate, step.parts);
+    // Parts that consume one form are one product, or several where there are so many.
     for (size_t begin = 0; begin < step.parts.size();) {
       const ActivationForm form = form_of(step.parts[begin]);
       GpuProduct product = input_of(step, form);
-      for (; begin < step.parts.size() && form_of(step.parts[begin]) == form; ++begin) {
-        CHECK(product.part_count < kGpuProductParts, "{} parts in one product", step.parts.size());
+      for (; begin < step.parts.size() && form_of(step.parts[begin]) == form &&
+             product.part_count < kGpuProductParts;
+           ++begin) {
         product.parts[product.part_count++] = part_of(step.parts[begin], fused_gate);
       }
       if (fused_gate) {
@@ -122,19 +125,12 @@ class GpuProgram::Builder {
           Product{row_set(step.rows), product, panels_of(step.rows, form, product)});
     }
     if (gate == nullptr || fused_gate || step.parts.empty()) return;
-    launches_.emplace_back(GpuFormRows{.batch = batch_,
-                                       .which = row_set(step.rows),
-                                       .input = at(step.parts[0].output),
-                                       .up = at(step.parts[1].output),
-                                       .input_stride = step.parts[0].output_stride,
-                                       .columns = step.parts[0].matrix.rows,
-                                       .rows = rows(gate->output)});
+    launches_.emplace_back(values_.launch_gate(step, *gate));
   }
 
   // A rank without experts routes nothing, and adds nothing to their sum.
   void add(const RouteStep& step) {
     if (!step.scores) return;
-    CHECK(step.gating == Gating() && !step.bias, "GPUs route by the chosen scores' softmax alone");
     const Routing& routing = step.routing;
     launches_.emplace_back(GpuRouting{.batch = batch_,
                                       .scores = at(step.scores),
@@ -145,12 +141,14 @@ class GpuProgram::Builder {
                                       .weights = at(routing.weights),
                                       .choice_rows = at(areas_.choice_rows),
                                       .row_begin = at(routing.row_begin),
-                                      .row_tokens = at(routing.row_tokens)});
+                                      .row_tokens = at(routing.row_tokens),
+                                      .gating = step.gating,
+                                      .bias = at(step.bias)});
   }
 
   void add(const ExpertGateStep& step) {
     if (step.gate.matrices.front().rows == 0) return;
-    const bool fused = step.is_one_shape();
+    const bool fused = step.is_one_product_on_gpus();
     const ExpertPart* const parts[] = {&step.gate, &step.up};
     for (size_t begin = 0; begin < std::size(parts);) {
       const ActivationForm form = form_of(*parts[begin]);
@@ -168,14 +166,18 @@ class GpuProgram::Builder {
       launches_.emplace_back(experts);
     }
     if (fused) return;
-    launches_.emplace_back(
-        GpuFormRows{.batch = batch_,
-                    .rows_each = static_cast<unsigned>(step.routing.chosen_count),
-                    .input = at(step.gate.output),
-                    .up = at(step.up.output),
-                    .input_stride = step.gate.output_stride,
-                    .columns = step.gate.matrices.front().rows,
-                    .rows = rows(step.output)});
+    launches_.emplace_back(values_.launch_gate(step));
+  }
+
+  void add(const ExpertProductStep& step) {
+    if (step.part.matrices.front().rows == 0) return;
+    Experts experts = experts_of(step.routing, step.input[form_of(step.part)]);
+    experts.product.row_tokens = at(step.routing.row_tokens);
+    experts.product.product.norm = norm_of(step.norm);
+    add_part(step.part, /*fused=*/false, experts.product);
+    launches_.emplace_back(experts);
+    if (step.part.biases.empty() && !step.routing.weighs_inputs) return;
+    launches_.emplace_back(values_.launch_biases(step.part, step.routing));
   }
 
   void add(const ExpertSumStep& step) {
@@ -190,13 +192,17 @@ class GpuProgram::Builder {
     GpuExpertSum sum = {.batch = batch_,
                         .products = at(products.rows),
                         .product_stride = products.stride,
-                        .weights = at(step.routing.weights),
+                        .weights = step.routing.weighs_inputs ? nullptr : at(step.routing.weights),
                         .choice_rows = at(areas_.choice_rows),
                         .chosen_count = step.routing.chosen_count,
                         .columns = down.matrices.front().rows,
                         .output = at(step.down.output),
                         .output_stride = step.down.output_stride,
-                        .accumulate = step.accumulate};
+                        .accumulate = step.accumulate,
+                        .chosen = at(step.routing.chosen)};
+    const GpuRowBiases biases = values_.biases_of(step.down);
+    sum.biases = biases.biases;
+    sum.bias_stride = biases.stride;
     add_norms(step.finish, sum);
     launches_.emplace_back(sum);
   }
@@ -204,6 +210,13 @@ class GpuProgram::Builder {
   void add(const AttendStep& step) {
     const GpuKvLayer kv = layer_of(step);
     launches_.emplace_back(Attention{heads_of(step, kv), attention_of(step, kv)});
+    if (!forms_f32_apart(step)) return;
+    CHECK(!step.forms->gather || peers_.distances.size() == 1,
+          "GPUs push nothing into one another's activations");
+    add(FormStep{.input = step.output,
+                 .input_stride = step.output_stride,
+                 .columns = step.head_count * step.value_dimension,
+                 .output = *step.forms});
   }
 
   void add(const AllReduceStep& step) {
@@ -216,6 +229,7 @@ class GpuProgram::Builder {
     sum.sum.partial_stride = step.partial_stride;
     sum.sum.output = at(step.output);
     sum.sum.output_stride = step.output_stride;
+    CHECK(step.rows != Rows::kExperts, "GPUs sum no rows of experts");
     const bool of_tokens = step.rows == Rows::kTokens;
     sum.sum.row_count = of_tokens ? plan_.batch_tokens : plan_.logit_rows;
     sum.sum.row_limit = of_tokens ? &batch_.counts->tokens : &batch_.counts->logits;
@@ -257,11 +271,13 @@ class GpuProgram::Builder {
   }
 
  private:
-  GpuRows rows(const FormsOutput& output) const {
-    CHECK(!output.gather || peers_.distances.size() == 1,
-          "GPUs push nothing into one another's activations");
-    return rows_of(output, addresses_);
+  // A step of a rank that has columns of it.
+  template <typename ValueStep>
+  void add_columns(const ValueStep& step) {
+    if (step.columns > 0) launches_.emplace_back(values_.launch(step));
   }
+
+  GpuRows rows(const FormsOutput& output) const { return values_.rows(output); }
 
   template <typename T>
   T* at(const ArenaOffset<T>& offset) const {
@@ -272,6 +288,44 @@ class GpuProgram::Builder {
   }
 
   bool is_linked() const { return links_.peers || links_.nccl; }
+  // Whether what ranks exchange is joined by NCCL.
+  bool is_joined() const { return !links_.peers && links_.nccl; }
+
+  // Whole rows in f32, of which each rank has some columns (find_gpu_gap()). To processors the
+  // worker sends them.
+  void add_gathered(const FormStep& step) {
+    CHECK(step.rows == Rows::kTokens, "GPUs exchange rows of tokens alone");
+    const FormBuffer& form = step.output.forms[ActivationForm::kF32];
+    CHECK(form.is_read() && !step.output.forms[ActivationForm::kBf16].is_read(),
+          "GPUs push nothing into one another's activations");
+    const auto all = ArenaOffset<float>{form.rows.arena, form.rows.bytes};
+    GpuElementwise own = values_.launch(step);
+    if (is_joined()) {
+      GpuElementwise others = own;
+      others.function = GpuFunction::kMinusZero;
+      others.x = nullptr;
+      others.columns = step.output.forms.columns;
+      others.output.rows.f32 = at(all);
+      launches_.emplace_back(others);
+    } else {
+      add_copies(all + step.output.first_column, own);
+    }
+    if (step.columns > 0) launches_.emplace_back(own);
+    if (is_joined()) {
+      launches_.emplace_back(Join{at(all), own.output.rows.f32_stride});
+    } else {
+      launches_.emplace_back(RankBarrier{});
+    }
+  }
+
+  // Every other rank's copy of what a launch writes.
+  template <typename Launch>
+  void add_copies(const ArenaOffset<float>& output, Launch& launch) const {
+    for (size_t rank = 0; rank < peers_.distances.size(); ++rank) {
+      if (rank == peers_.rank) continue;
+      launch.copies[launch.copy_count++] = at_distance(at(output), peers_.distances[rank]);
+    }
+  }
 
   template <typename Part>
   static ActivationForm form_of(const Part& part) {
@@ -298,18 +352,10 @@ class GpuProgram::Builder {
     return experts;
   }
 
-  // Experts lie one after the other, all of one size, as they are added to a graph.
   void add_part(const ExpertPart& part, bool fused, GpuExpertProduct& experts) const {
-    CHECK(part.biases.empty(), "GPUs know no experts' biases");
     const std::vector<PlannedMatrix>& matrices = part.matrices;
-    const auto distance = [&](size_t expert) {
-      return matrices[expert].data.bytes - matrices[0].data.bytes;
-    };
-    const size_t stride = matrices.size() > 1 ? distance(1) : 0;
-    for (size_t expert = 0; expert < matrices.size(); ++expert) {
-      CHECK(distance(expert) == stride * expert, "expert {} does not follow those before it",
-            expert);
-    }
+    const size_t stride =
+        expert_stride(matrices.size(), [&](size_t expert) { return matrices[expert].data.bytes; });
     GpuProduct& product = experts.product;
     experts.matrix_stride_bytes[product.part_count] = stride;
     product.parts[product.part_count++] = {.matrix = matrix_at(matrices[0]),
@@ -372,6 +418,7 @@ class GpuProgram::Builder {
   GpuNormRows norm_rows_of(const NormStep& step) const {
     return {.batch = batch_,
             .which = row_set(step.norm.rows),
+            .has_logit_rows = step.residual_rows == Rows::kLogits,
             .residual = at(step.residual),
             .residual_stride = step.residual_stride,
             .columns = step.columns,
@@ -406,6 +453,8 @@ class GpuProgram::Builder {
 
   GpuHeads heads_of(const AttendStep& step, const GpuKvLayer& kv) const {
     const PrepareHeads& prepare = step.prepare;
+    CHECK(prepare.key_stride == prepare.value_stride, "rows of keys {} floats apart, of values {}",
+          prepare.key_stride, prepare.value_stride);
     return {.batch = batch_of(step),
             .kv = kv,
             .queries = at(step.queries),
@@ -414,7 +463,7 @@ class GpuProgram::Builder {
             .values = at(prepare.values),
             .kv_stride = prepare.key_stride,
             .head_count = static_cast<unsigned>(step.head_count),
-            .kv_head_count = static_cast<unsigned>(step.kv_head_count),
+            .kv_head_count = prepare.keys ? static_cast<unsigned>(step.kv_head_count) : 0,
             .query_norm = at(prepare.query_norm),
             .key_norm = at(prepare.key_norm),
             .epsilon = prepare.epsilon,
@@ -427,9 +476,8 @@ class GpuProgram::Builder {
 
   GpuAttention attention_of(const AttendStep& step, const GpuKvLayer& kv) const {
     GpuRows out;
-    if (step.forms) {
-      out = rows(*step.forms);
-    } else {
+    if (step.forms && !forms_f32_apart(step)) out = rows(*step.forms);
+    if (step.leaves_output) {
       out.f32 = at(step.output);
       out.f32_stride = step.output_stride;
     }
@@ -449,7 +497,10 @@ class GpuProgram::Builder {
                        .bf16_stride = out.bf16_stride},
             .partial_outputs = at(areas_.partials.rows),
             .partial_sums = at(areas_.partials.sums),
-            .arrived = at(areas_.partials.arrived)};
+            .arrived = at(areas_.partials.arrived),
+            .section = static_cast<unsigned>(step.section),
+            .score_cap = step.score_cap,
+            .sinks = at(step.sinks)};
   }
 
   const Plan& plan_;
@@ -457,8 +508,10 @@ class GpuProgram::Builder {
   const ArenaAddresses& addresses_;
   const Peers& peers_;
   const GpuBatch batch_;
+  const GpuValueLaunches values_;
   const GpuLinks& links_;
   std::vector<Launch>& launches_;
+  const NormSumsStep* norm_sums_ = nullptr;  // of the last norm of whole rows
   const AllReduceStep* last_sum_ = nullptr;  // of the launches
   size_t frequency_count_ = 0;               // of the tables so far
 };

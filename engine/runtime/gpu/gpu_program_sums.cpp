@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 
+#include "engine/base/checked_math.h"
 #include "engine/collectives/gpu_sum_launch.h"
 #include "engine/kernels/gpu_product.h"
 #include "engine/runtime/gpu/gpu_program.h"
@@ -128,6 +129,11 @@ size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchTo
       };
       bytes += embedding->copy_count * static_cast<size_t>(std::ranges::count_if(tokens, is_own)) *
                embedding->table.columns * sizeof(float);
+    } else if (const auto* const sums = std::get_if<GpuChunkSums>(&launch); sums != nullptr) {
+      const size_t chunks = divide_up<size_t>(sums->columns, kChunkColumns);
+      bytes += sums->copy_count * tokens.size() * chunks * sizeof(float);
+    } else if (const auto* const own = std::get_if<GpuElementwise>(&launch); own != nullptr) {
+      bytes += own->copy_count * tokens.size() * own->columns * sizeof(float);
     } else if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
       bytes += nccl_sent_bytes(*links_.nccl, joined_floats(*join, shape));
     } else if (const auto* const any = std::get_if<Sum>(&launch); any != nullptr) {

@@ -323,16 +323,16 @@ TEST_F(DevicesTest, a_graph_with_steps_that_gpus_have_no_kernel_for_takes_every_
   const auto fused = split("auto", topology);
   ASSERT_TRUE(fused.has_value()) << fused.error().message;
   EXPECT_THAT(fused->devices.gpus, ElementsAre(3));
-  options_.without_fusion = {"qkv", "gate"};
+  options_.model = source_dir() + "/tests/fixtures/families/lfm2.gguf";
   const auto plain = split("auto", topology);
   ASSERT_TRUE(plain.has_value()) << plain.error().message;
   EXPECT_THAT(plain->devices.gpus, ::testing::IsEmpty());
   EXPECT_THAT(plain->devices.reason,
-              HasSubstr("no GPU, since GPUs have no kernel for this plan's gate"));
+              HasSubstr("no GPU, since GPUs have no kernel for this plan's causal convolution"));
   options_.devices = "auto";
   const auto plan = plan_machine(options_, this_machine_with(topology.gpus), /*measure=*/false);
   ASSERT_TRUE(plan.has_value()) << plan.error().message;
-  EXPECT_THAT(plan->devices.reason, HasSubstr("no kernel for this plan's gate"));
+  EXPECT_THAT(plan->devices.reason, HasSubstr("no kernel for this plan's causal convolution"));
   const auto asked = split("gpu", topology);
   ASSERT_FALSE(asked.has_value());
   EXPECT_EQ(asked.error().kind, ErrorKind::kInvalidInput);
@@ -345,7 +345,7 @@ TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
     Graph graph;
     const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
     graph.attention(0, x, x, x, 1, 1, {.scale = 1.0F});
-    const auto checked = check_gpu_graph(graph, {}, /*beside_nodes=*/false);
+    const auto checked = check_gpu_graph(graph, {}, GpuCompany::kGpus);
     EXPECT_EQ(checked.has_value(), fits) << dimension;
     if (checked) continue;
     EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
@@ -363,10 +363,10 @@ TEST(GpuGraph, matrices_in_formats_without_kernels_are_refused_and_vectors_in_th
   };
   for (const FormatTraits& format : all_formats()) {
     const Graph of_vector = graph_with(Format::kF16, format.format);
-    EXPECT_TRUE(check_gpu_graph(of_vector, {}, /*beside_nodes=*/false).has_value()) << format.name;
+    EXPECT_TRUE(check_gpu_graph(of_vector, {}, GpuCompany::kGpus).has_value()) << format.name;
     const Graph of_matrix = graph_with(format.format, Format::kF32);
-    for (const bool beside_nodes : {false, true}) {
-      const auto checked = check_gpu_graph(of_matrix, {}, beside_nodes);
+    for (const GpuCompany company : {GpuCompany::kNobody, GpuCompany::kGpus, GpuCompany::kNodes}) {
+      const auto checked = check_gpu_graph(of_matrix, {}, company);
       EXPECT_EQ(checked.has_value(), has_gpu_kernels(format.format)) << format.name;
       if (checked) continue;
       EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
@@ -382,8 +382,8 @@ TEST(GpuGraph, more_experts_of_a_token_than_a_warp_has_lanes_are_refused_but_bes
     Graph graph;
     const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, 64));
     graph.route(graph.matmul(x, graph.add_matrix("router", Format::kF32, 40, 64)), chosen);
-    EXPECT_TRUE(check_gpu_graph(graph, {}, /*beside_nodes=*/true).has_value());
-    const auto checked = check_gpu_graph(graph, {}, /*beside_nodes=*/false);
+    EXPECT_TRUE(check_gpu_graph(graph, {}, GpuCompany::kNodes).has_value());
+    const auto checked = check_gpu_graph(graph, {}, GpuCompany::kGpus);
     EXPECT_EQ(checked.has_value(), fits) << chosen;
     if (checked) continue;
     EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);

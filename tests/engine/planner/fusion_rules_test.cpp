@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/graph/fusion/rules.h"
+#include "engine/kernels/gpu_experts.h"
 #include "engine/planner/gpu_gap.h"
 #include "tests/engine/planner/plan_case.h"
 
@@ -223,27 +224,24 @@ Graph routed_graph(const Gating& gating, bool has_biases = false) {
   return graph;
 }
 
-TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
+TEST(GpuGap, is_none_for_the_usual_decoder_and_mixture_however_they_are_fused) {
   for (const bool is_mixture : {false, true}) {
     const Graph graph = make_graph(Format::kQ8_0, is_mixture);
     EXPECT_EQ(find_gpu_gap(graph, {}), std::nullopt);
-    EXPECT_NE(find_gpu_gap(graph, all_rules()), std::nullopt);
+    EXPECT_EQ(find_gpu_gap(graph, all_rules()), std::nullopt);
+    for (const FusionRule& rule : fusion_rules()) {
+      EXPECT_EQ(find_gpu_gap(graph, one_rule(rule.fusion)), std::nullopt) << rule.name;
+    }
   }
-  const Graph dense = make_graph(Format::kQ8_0);
-  EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kGate)), "gate");
-  EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kResidual)), "addition");
-  EXPECT_EQ(find_gpu_gap(dense, one_rule(Fusion::kNorm)), std::nullopt);
+}
 
-  EXPECT_EQ(find_gpu_gap(routed_graph({.function = GatingFunction::kChosenSoftmax}), {}),
-            std::nullopt);
+TEST(GpuGap, is_none_for_other_gatings_biases_and_functions_of_each_element) {
   for (const Gating& gating :
        {Gating{.function = GatingFunction::kSigmoid}, Gating{.scale = 2},
         Gating{.weighs_inputs = true}, Gating{.group_count = 2, .chosen_groups = 1}}) {
-    EXPECT_EQ(find_gpu_gap(routed_graph(gating), {}),
-              "routing by anything but the softmax of the chosen scores");
+    EXPECT_EQ(find_gpu_gap(routed_graph(gating), {}), std::nullopt);
   }
-
-  EXPECT_EQ(find_gpu_gap(routed_graph({}, /*has_biases=*/true), {}), "experts' biases");
+  EXPECT_EQ(find_gpu_gap(routed_graph({}, /*has_biases=*/true), {}), std::nullopt);
 
   Graph scaled = routed_graph({});
   scaled.set_logits(
@@ -251,20 +249,53 @@ TEST(GpuGap, is_none_for_the_usual_decoder_and_names_the_operation_else) {
                         scaled.matmul(scaled.producer(scaled.logits()).inputs[0],
                                       scaled.add_matrix("factor", Format::kF32, 1, 64)),
                         scaled.logits()));
-  EXPECT_EQ(find_gpu_gap(scaled, {}), "scale of rows");
+  EXPECT_EQ(find_gpu_gap(scaled, {}, /*alone=*/true), std::nullopt);
 
   Graph graph;
   const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
   const WeightId weight = graph.add_vector("norm", Format::kF32, 64);
   ValueId x = graph.layer_norm(graph.embed(table), weight, weight, 1e-5F);
-  graph.set_logits(graph.matmul(graph.select_rows(x), table));
-  EXPECT_EQ(find_gpu_gap(graph, {}), "layer norm");
+  x = graph.temperature(x, {.scale = 0.1F, .tokens = 8});
+  graph.set_logits(graph.soft_cap(graph.matmul(graph.select_rows(x), table), 30));
+  EXPECT_EQ(find_gpu_gap(graph, {}), std::nullopt);
+}
 
-  Graph warm;
-  const WeightId words = warm.add_matrix("table", Format::kF32, 100, 64);
-  x = warm.temperature(warm.embed(words), {.scale = 0.1F, .tokens = 8});
-  warm.set_logits(warm.matmul(warm.select_rows(x), words));
-  EXPECT_EQ(find_gpu_gap(warm, {}), "temperature");
+TEST(GpuGap, names_the_operation_else) {
+  Graph groups;
+  ValueId x = groups.embed(groups.add_matrix("table", Format::kF32, 100, 64));
+  x = groups.matmul(x, groups.add_matrix("router", Format::kF32, 2 * kGpuGroupsMax, 64));
+  groups.route(x, 2, {.group_count = 2 * kGpuGroupsMax, .chosen_groups = 3});
+  groups.set_logits(x);
+  EXPECT_EQ(find_gpu_gap(groups, {}), "routing among so many groups of experts");
+
+  Graph heads;
+  x = heads.embed(heads.add_matrix("table", Format::kF32, 100, 64));
+  heads.set_logits(heads.head_matmul(x, heads.add_matrix("heads", Format::kF32, 64, 32), 2));
+  EXPECT_EQ(find_gpu_gap(heads, {}), "product of heads");
+}
+
+// A norm of all of a layer's queries: a GPU alone has them, and of an RMS norm the others get sums.
+TEST(GpuGap, may_be_one_of_several_gpus_alone) {
+  const auto gap_with = [](bool subtracts_mean, bool alone) {
+    Graph graph;
+    const WeightId table = graph.add_matrix("table", Format::kF32, 100, 64);
+    const WeightId norm = graph.add_vector("norm", Format::kF32, 64);
+    const auto matrix = [&](const char* name) {
+      return graph.add_matrix(name, Format::kF32, 64, 64);
+    };
+    const ValueId x = graph.embed(table);
+    ValueId q = graph.matmul(x, matrix("q"));
+    q = subtracts_mean ? graph.layer_norm(q, norm, kNone, 1e-5F) : graph.rms_norm(q, norm, 1e-5F);
+    const ValueId y = graph.attention(0, q, graph.matmul(x, matrix("k")),
+                                      graph.matmul(x, matrix("v")), 2, 2, {.scale = 0.25F});
+    const ValueId z = graph.add(x, graph.matmul(y, matrix("o")));
+    graph.set_logits(graph.matmul(graph.select_rows(z), table));
+    return find_gpu_gap(graph, {}, alone);
+  };
+  EXPECT_EQ(gap_with(false, true), std::nullopt);
+  EXPECT_EQ(gap_with(false, false), std::nullopt);
+  EXPECT_EQ(gap_with(true, true), std::nullopt);
+  EXPECT_EQ(gap_with(true, false), "layer norm of columns that other GPUs compute");
 }
 
 TEST(GpuGap, names_scales_of_matrices) {
@@ -285,11 +316,9 @@ TEST(GpuGap, names_what_attention_of_gpus_does_not_do) {
     return find_gpu_gap(make_graph(Format::kQ8_0, false, traits), {});
   };
   EXPECT_EQ(gap_with({.scale = 0.25F, .window = 40}), std::nullopt);
-  EXPECT_EQ(gap_with({.section = 40}), "attention within sections");
+  EXPECT_EQ(gap_with({.section = 40, .score_cap = 50, .sinks = 0}), std::nullopt);
   EXPECT_EQ(gap_with({.ahead = 1}), "attention to later tokens");
-  EXPECT_EQ(gap_with({.score_cap = 50}), "attention with a cap of scores");
   EXPECT_EQ(gap_with({.alibi_bias = 8}), "attention with slopes (ALiBi)");
-  EXPECT_EQ(gap_with({.sinks = 0}), "attention with sinks");
 }
 
 }  // namespace

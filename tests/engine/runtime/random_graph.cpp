@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/kernels/gpu_tile.h"
 #include "tests/engine/kernels/random_weights.h"
 #include "tests/engine/model/gguf_writer.h"
 #include "tests/engine/runtime/loaded_model.h"
@@ -30,8 +31,10 @@ constexpr float kEpsilon = 1e-5F;
 
 class GraphMaker {
  public:
-  explicit GraphMaker(uint64_t seed)
-      : random_(seed),
+  // `for_gpus`: without what these do not compute.
+  explicit GraphMaker(uint64_t seed, bool for_gpus = false)
+      : is_for_gpus_(for_gpus),
+        random_(seed),
         matrices_(~seed),
         latents_(seed * 0x9e3779b97f4a7c15U),
         forms_(~(seed * 0x9e3779b97f4a7c15U)),
@@ -138,7 +141,11 @@ class GraphMaker {
   // 256 have rows that hold them.
   void draw_formats() {
     if (pick_of_matrix(2) == 0) return;
-    for (Format& format : formats_) format = all_formats()[pick_of_matrix(kFormatCount)].format;
+    for (Format& format : formats_) {
+      do {
+        format = all_formats()[pick_of_matrix(kFormatCount)].format;
+      } while (is_for_gpus_ && !has_gpu_kernels(format));
+    }
     has_large_blocks_ = std::ranges::any_of(formats_, has_large_blocks);
     if (has_large_blocks_) columns_ = 256;
   }
@@ -152,8 +159,9 @@ class GraphMaker {
     return columns % traits(format).block_elements == 0 ? format : Format::kQ8_0;
   }
   WeightId matrix(size_t rows, size_t columns, Format format) {
-    const float scale =
-        pick_of_matrix(4) == 0 ? std::array{0.6F, -1.7F, 1.3F}[pick_of_matrix(3)] : 1.0F;
+    const float scale = pick_of_matrix(4) == 0 && !is_for_gpus_
+                            ? std::array{0.6F, -1.7F, 1.3F}[pick_of_matrix(3)]
+                            : 1.0F;
     return graph_.add_matrix(fmt::format("matrix.{}", graph_.weights().size()), format, rows,
                              columns, 0, scale);
   }
@@ -198,7 +206,7 @@ class GraphMaker {
         {{6, 3}, {6, 3}, {4, 2}, {4, 1}, {2 * kMaxQueryGroup + 2, 1}}};
     Heads heads = choices[pick(9) / 2];
     heads.dimension = dimension_ * (pick(4) == 0 ? 2 : 1);
-    heads.value_dimension = pick(4) == 0 ? 48 : heads.dimension;
+    heads.value_dimension = pick(4) == 0 && !is_for_gpus_ ? 48 : heads.dimension;
     return heads;
   }
 
@@ -211,7 +219,7 @@ class GraphMaker {
     traits.window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
     if (pick(4) == 0) traits.section = pick(2) == 0 ? 7 : 100;
     if (pick(4) == 0) traits.score_cap = 1.5F;
-    if (pick(4) == 0) traits.alibi_bias = 8;
+    if (pick(4) == 0 && !is_for_gpus_) traits.alibi_bias = 8;
     if (pick(4) == 0) traits.sinks = vector("sinks", heads);
     if (is_encoder_) traits.ahead = pick(3) == 0 ? 1 + pick(8) : kAllAhead;
     return traits;
@@ -383,15 +391,17 @@ class GraphMaker {
   }
 
   ValueId attention(ValueId h, size_t layer) {
-    const bool convolves = !is_encoder_ && pick_of_states(4) == 0;
+    const bool has_states = !is_encoder_ && !is_for_gpus_;
+    const bool convolves = has_states && pick_of_states(4) == 0;
     ValueId y = attention_alone(h, layer);
     if (convolves) y = graph_.add(y, convolution(h));
-    if (!is_encoder_ && pick_of_states(4) == 0) y = graph_.add(y, delta_net(h));
+    if (has_states && pick_of_states(4) == 0) y = graph_.add(y, delta_net(h));
     return y;
   }
 
   ValueId attention_alone(ValueId h, size_t layer) {
-    const ValueId attended = pick_of_latents(3) == 0 ? attend_latents(h, layer) : attend(h, layer);
+    const bool has_latents = !is_for_gpus_ && pick_of_latents(3) == 0;
+    const ValueId attended = has_latents ? attend_latents(h, layer) : attend(h, layer);
     if (pick(5) == 0) {
       const ValueId open = product(h, graph_.columns(attended));
       return product(graph_.gate(ActivationFunction::kGeluQuick, open, attended), columns_);
@@ -524,6 +534,7 @@ class GraphMaker {
     ValueId attended = kNone;
   };
 
+  const bool is_for_gpus_;
   std::mt19937_64 random_;
   std::mt19937_64 matrices_;
   std::mt19937_64 latents_;
@@ -542,6 +553,10 @@ class GraphMaker {
 
 Graph random_graph(uint64_t seed) {
   return GraphMaker(seed).make();
+}
+
+Graph random_gpu_graph(uint64_t seed) {
+  return GraphMaker(seed, /*for_gpus=*/true).make();
 }
 
 Graph random_encoder(uint64_t seed) {

@@ -17,6 +17,9 @@ inline constexpr size_t kGraphVocabulary = 150;
 // 150 words, six query heads on three KV heads, or 130 on one.
 Graph random_graph(uint64_t seed);
 
+// Likewise of the operations that GPUs have.
+Graph random_gpu_graph(uint64_t seed);
+
 // Likewise an encoder, of texts of up to 520 tokens.
 Graph random_encoder(uint64_t seed);
 

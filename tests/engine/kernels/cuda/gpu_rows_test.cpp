@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/gpu_values.h"
 #include "engine/kernels/kernel_choice.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/tensor/format.h"
@@ -76,43 +77,31 @@ TEST(GpuRows, norm_gives_the_bits_that_weigh_does) {
   }
 }
 
-TEST(GpuRows, forms_are_bf16_of_the_input_or_of_the_gated_one) {
-  const size_t columns = 150;
-  const std::vector<float> input = random_floats(5 * columns, 4);
-  const std::vector<float> up = random_floats(5 * columns, 5);
-  const GpuTestBatch batch = batch_of(5);
-  for (const bool gated : {false, true}) {
-    std::vector<uint16_t> rows(6 * 160, kUntouched);
-    std::vector<float> floats(6 * 170, kLeftAlone);
-    gpu_form_rows(nullptr, {.batch = batch.batch(),
-                            .input = input.data(),
-                            .up = gated ? up.data() : nullptr,
-                            .input_stride = columns,
-                            .columns = columns,
-                            .rows = {rows.data(), 160, floats.data(), 170},
-                            .grid_rows = 2});
-    for (size_t i = 0; i < 5 * 160; ++i) {
-      const size_t column = i % 160;
-      const size_t from = i / 160 * columns + column;
-      const float value = floats[i / 160 * 170 + column];
-      if (column >= columns) {
-        ASSERT_EQ(rows[i], 0);
-        ASSERT_EQ(value, kLeftAlone);
-        continue;
-      }
-      ASSERT_EQ(rows[i], float_to_bf16(value));
-      if (!gated) {
-        ASSERT_EQ(value, input[from]);
-      } else {
-        const double x = input[from];
-        const double exact = x / (1 + std::exp(-x)) * static_cast<double>(up[from]);
-        // A few roundings of f32.
-        ASSERT_NEAR(static_cast<double>(value), exact, std::fabs(exact) * 0x1p-20);
-      }
-    }
-    EXPECT_EQ(rows[size_t{5} * 160], kUntouched);
-    EXPECT_EQ(floats[size_t{5} * 170], kLeftAlone);
+TEST(GpuRows, norm_of_rows_of_logits_reads_them_where_the_residual_has_no_others) {
+  const KernelTable& scalar = *all_kernel_tables().front();
+  const std::vector<float> residual = random_floats(4 * 40, 7);
+  const std::vector<float> weight = random_floats(40, 8);
+  const GpuTestBatch batch = batch_of(11);
+  std::vector<float> floats(5 * 40, kLeftAlone);
+  std::vector<float> sums(5 * 2, -1.0F);
+  gpu_norm_rows(nullptr, {.batch = batch.batch(),
+                          .which = GpuRowSet::kLogits,
+                          .has_logit_rows = true,
+                          .residual = residual.data(),
+                          .residual_stride = 40,
+                          .columns = 40,
+                          .weight = weight.data(),
+                          .rows = {.f32 = floats.data(), .f32_stride = 40},
+                          .sums = sums.data(),
+                          .sum_stride = 2});
+  std::vector<float> product(40);
+  std::vector<float> expected(2);
+  for (size_t row = 0; row < 4; ++row) {
+    scalar.weigh(residual.data() + row * 40, weight.data(), 40, product.data(), expected.data());
+    for (size_t i = 0; i < 40; ++i) ASSERT_EQ(floats[row * 40 + i], product[i]) << row;
+    for (size_t chunk = 0; chunk < 2; ++chunk) ASSERT_EQ(sums[row * 2 + chunk], expected[chunk]);
   }
+  EXPECT_EQ(floats[160], kLeftAlone);
 }
 
 TEST(GpuRows, of_both_forms_one_may_be_missing) {
@@ -124,11 +113,11 @@ TEST(GpuRows, of_both_forms_one_may_be_missing) {
     std::vector<uint16_t> rows(2 * 64, kUntouched);
     std::vector<float> floats(2 * 64, kLeftAlone);
     const GpuRows output = {bf16 ? rows.data() : nullptr, 64, bf16 ? nullptr : floats.data(), 64};
-    gpu_form_rows(nullptr, {.batch = batch.batch(),
-                            .input = input.data(),
-                            .input_stride = 40,
-                            .columns = 40,
-                            .rows = output});
+    gpu_compute_elements(nullptr, {.walk = {.batch = batch.batch()},
+                                   .x = input.data(),
+                                   .x_stride = 40,
+                                   .columns = 40,
+                                   .output = {.rows = output}});
     gpu_norm_rows(nullptr, {.batch = batch.batch(),
                             .residual = input.data(),
                             .residual_stride = 40,

@@ -8,3 +8,4 @@
 #include "engine/kernels/cuda/prompt_attention.inl.h"
 #include "engine/kernels/cuda/read.inl.h"
 #include "engine/kernels/cuda/rows.inl.h"
+#include "engine/kernels/cuda/values.inl.h"
