@@ -23,8 +23,8 @@ void put_file_bits(Format format, uint32_t bits, uint32_t index, std::byte* bloc
   }
   const uint32_t low = bits & 15U;
   const uint32_t high = bits >> 4U;
-  if (layout.block_elements == 32) {
-    put(layout.quants_begin + index % 16, index < 16 ? low : low << 4U);
+  if (layout.block_elements == 32 || format == Format::kIq4Xs) {
+    put(layout.quants_begin + index / 32 * 16 + index % 16, index % 32 < 16 ? low : low << 4U);
     if (layout.high_bits == 1) put(layout.high_begin + index / 8, high << index % 8);
     return;
   }

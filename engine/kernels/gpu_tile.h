@@ -28,8 +28,27 @@ constexpr GpuLayout gpu_layout_among(Format format) {
   return {};
 }
 
+// Likewise of the formats whose nibbles stand for the entries of a table. What these state for
+// processors (formats/coded.h) nvcc does not take.
+constexpr GpuLayout gpu_layout_of_table(Format format) {
+  switch (format) {
+    case Format::kIq4Nl:
+      return {32, 18, 2, 4, 0, 2, 0, 8, 2, 0, 0, 32};
+    case Format::kIq4Xs:
+      return {256, 136, 4, 4, 0, 8, 0, 8, 8, 0, 0, 32};
+    case Format::kMxfp4:
+      return {32, 17, 2, 4, 0, 1, 0, 4, 1, 0, 0, 32};
+    default:
+      return {};
+  }
+}
+constexpr bool has_table(Format format) {
+  return gpu_layout_of_table(format).block_elements > 0;
+}
+
 // The formats that GPUs have kernels for.
 constexpr GpuLayout gpu_layout(Format format) {
+  if (has_table(format)) return gpu_layout_of_table(format);
   return gpu_layout_among<F32, F16, Bf16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K>(format);
 }
 
@@ -41,6 +60,17 @@ constexpr bool has_gpu_kernels(Format format) {
 constexpr bool has_minimums(Format format) {
   return format == Format::kQ4_1 || format == Format::kQ5_1 || format == Format::kQ4_K ||
          format == Format::kQ5_K;
+}
+
+// Entries 4 * `index` to 4 * `index` + 3 of a format's table, a byte each from the lowest on.
+constexpr uint32_t gpu_table_word(Format format, uint32_t index) {
+  uint32_t word = 0;
+  for (uint32_t byte = 0; byte < 4; ++byte) {
+    const size_t code = 4 * index + byte;
+    const int8_t value = format == Format::kMxfp4 ? kFp4Values[code] : kUnevenValues[code];
+    word |= static_cast<uint32_t>(static_cast<uint8_t>(value)) << 8 * byte;
+  }
+  return word;
 }
 
 // The offsets of planes, in bytes from the matrix's first; each is [panel][unit][...].
@@ -113,9 +143,9 @@ constexpr uint32_t gpu_file_bits(Format format, const std::byte* block, uint32_t
     }
     return bits;
   }
-  if (layout.block_elements == 32) {
-    const uint32_t both = gpu_file_byte(quants, index % 16);
-    uint32_t bits = index < 16 ? both & 15U : both >> 4U;
+  if (layout.block_elements == 32 || format == Format::kIq4Xs) {
+    const uint32_t both = gpu_file_byte(quants, index / 32 * 16 + index % 16);
+    uint32_t bits = index % 32 < 16 ? both & 15U : both >> 4U;
     if (layout.high_bits == 1) {
       bits |= (gpu_file_byte(block, layout.high_begin + index / 8) >> (index % 8) & 1U) << 4U;
     }

@@ -63,9 +63,9 @@ GPU_FUNCTION float table_value(const TableRow& row, size_t column) {
     const Scale scale =
         scale_of<kFormat>(row.bytes + row.planes.scales + scales,
                           row.bytes + row.planes.factors + factor, within / kLayout.scale_columns);
-    const int quant = kFormat == Format::kQ8_0
-                          ? static_cast<int8_t>(bits)
-                          : static_cast<int>(bits) - static_cast<int>(quant_offset<kFormat>());
+    int quant = static_cast<int>(bits) - static_cast<int>(quant_offset<kFormat>());
+    if constexpr (kFormat == Format::kQ8_0) quant = static_cast<int8_t>(bits);
+    if constexpr (has_table(kFormat)) quant = table_entry<kFormat>(bits);
     const float value = multiply(scale.scale, static_cast<float>(quant));
     // Without a minimum nothing is added: -0 + 0 is 0.
     return has_minimums(kFormat) ? value + scale.minimum : value;

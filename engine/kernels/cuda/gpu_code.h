@@ -318,6 +318,14 @@ GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) 
   return result;
 }
 
+// The bytes that the lower four nibbles of `selectors` name, of `lower` (0 to 3) and `upper` (4 to
+// 7): the first nibble's lowest. None is above 7.
+GPU_FUNCTION uint32_t pick_bytes(uint32_t lower, uint32_t upper, uint32_t selectors) {
+  uint32_t picked;
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(picked) : "r"(lower), "r"(upper), "r"(selectors));
+  return picked;
+}
+
 // Two bf16 in a word: `lower` in its lower half. The sums of two such words, each half by itself;
 // both round to nearest even.
 GPU_FUNCTION uint32_t bf16_pair(float lower, float upper) {

@@ -1,10 +1,10 @@
 // A unit's weights on their way to the tile products: copied into shared memory, a stage at a time,
 // and made bf16. Included by product.inl.h.
 //
-// A quant of at most 7 bits is 0x4300 | quant as bf16: 128 + quant, exactly. Tile products take it
-// as it is. An instruction for every two weights would take the 128 and the format's offset away;
-// of 32 columns and 8 tokens, two tile products do it for all rows (kBiasTaken). Of many tokens a
-// block does that once for all of its warps (many_units.inl.h).
+// A quant of at most 7 bits that stands for itself is 0x4300 | quant as bf16: 128 + quant, exactly.
+// Tile products take it as it is. An instruction for every two weights would take the 128 and the
+// format's offset away; of 32 columns and 8 tokens, two tile products do it for all rows
+// (kBiasTaken). Of many tokens a block does that once for all of its warps (many_units.inl.h).
 #pragma once
 
 #include "engine/kernels/cuda/weight_scales.inl.h"
@@ -101,7 +101,7 @@ GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
 
 // Whether what tile products multiply is quant + quant_bias().
 template <Format kFormat>
-constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits == 4;
+constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits == 4 && !has_table(kFormat);
 // The excess of each quant, the format's offset included. Minimums take it away: w = scale * quant
 // + minimum is scale * (quant + bias) + (minimum - bias * scale), and the sum of the x, which
 // minimums are multiplied with, is at hand. Without them the sum of quant * x begins at -bias times
@@ -128,11 +128,41 @@ GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, u
   return kBiased ? pair : add_bf16_pairs(pair, kBiasTaken<kFormat>);
 }
 
+// Bytes 0 and 2 of a word, signed: the lower seven bits and 128, less 128 or 256.
+GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
+  return add_bf16_pairs(mask_and_set(word, 0x007F007FU, 0x43004300U),
+                        mask_and_set(word, 0x00800080U, 0xC300C300U));
+}
+
+// The four registers of a step of nibbles that stand for entries of a table.
+template <Format kFormat>
+GPU_FUNCTION void table_pairs(uint32_t word, uint32_t (&a)[4]) {
+  // Nibbles 0 to 3, and then 4 to 7, pick an entry of the table's first eight and one of its last,
+  // and by their highest bits one of both.
+  const uint32_t places = word & 0x77777777U;
+  const uint32_t halves = mask_and_set(word >> 1U, 0x44444444U, 0x32103210U);
+  uint32_t entries[2];
+  GPU_UNROLL
+  for (unsigned four = 0; four < 2; ++four) {
+    const uint32_t place = places >> (16 * four);
+    entries[four] = pick_bytes(pick_bytes(kTableWord<kFormat, 0>, kTableWord<kFormat, 1>, place),
+                               pick_bytes(kTableWord<kFormat, 2>, kTableWord<kFormat, 3>, place),
+                               halves >> (16 * four));
+  }
+  const uint32_t first = pick_bytes(entries[0], entries[1], 0x5410U);
+  const uint32_t second = pick_bytes(entries[0], entries[1], 0x7632U);
+  a[0] = byte_pair(first);
+  a[1] = byte_pair(first >> 8U);
+  a[2] = byte_pair(second);
+  a[3] = byte_pair(second >> 8U);
+}
+
 // The A operand of step `step` of tile `tile`, of 4-bit quants; `nibbles`: the lane's of the tile.
 template <Format kFormat, bool kBiased>
 GPU_FUNCTION void read_nibbles(const Words4& nibbles, const std::byte* high_bits, unsigned tile,
                                unsigned step, uint32_t (&a)[4]) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
+  if constexpr (has_table(kFormat)) return table_pairs<kFormat>(nibbles.words[step], a);
   uint32_t high = 0;
   if constexpr (kLayout.high_bits > 0) {
     const unsigned word = gpu_high_place(kLayout, tile, step, 0, 0).word;
@@ -142,12 +172,6 @@ GPU_FUNCTION void read_nibbles(const Words4& nibbles, const std::byte* high_bits
   for (unsigned index = 0; index < 4; ++index) {
     a[index] = nibble_pair<kFormat, kBiased>(nibbles.words[step], high, step, index);
   }
-}
-
-// Bytes 0 and 2 of a word, signed: the lower seven bits and 128, less 128 or 256.
-GPU_FUNCTION uint32_t byte_pair(uint32_t word) {
-  return add_bf16_pairs(mask_and_set(word, 0x007F007FU, 0x43004300U),
-                        mask_and_set(word, 0x00800080U, 0xC300C300U));
 }
 
 // The A operand of step `step` of tile `tile` of a unit whose quants and high bits begin there, as
@@ -204,6 +228,11 @@ struct RowScales<Format::kQ6_K> {
   float factor;
 };
 
+template <>
+struct RowScales<Format::kIq4Xs> {
+  Words2 scales;
+};
+
 // Called by all lanes before the unit's first unpack_scales().
 template <Format kFormat>
 GPU_FUNCTION RowScales<kFormat> read_row_scales(const std::byte* stage) {
@@ -212,6 +241,8 @@ GPU_FUNCTION RowScales<kFormat> read_row_scales(const std::byte* stage) {
   if constexpr (kFormat == Format::kQ6_K) {
     const std::byte* factor = stage + S::kFactors + lane_index() * S::kLayout.factor_bytes;
     return {load_8(scales), from_half(*reinterpret_cast<const uint16_t*>(factor))};
+  } else if constexpr (kFormat == Format::kIq4Xs) {
+    return {load_8(scales)};
   } else {
     return {unpack_k_scales(load_16(scales))};
   }
@@ -237,6 +268,10 @@ GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, st
       scales.words[index] = float_to_bits(multiply(own.factor, signed_byte(word, index)));
     }
     store_16(unpacked + lane_index() * sizeof(Words4), scales);
+  } else if constexpr (kFormat == Format::kIq4Xs) {
+    store_8(unpacked + lane_index() * sizeof(Words2),
+            {{float_to_bits(iq4_xs_scale(own.scales, 2 * tile)),
+              float_to_bits(iq4_xs_scale(own.scales, 2 * tile + 1))}});
   } else {
     const TwoScales scales = k_tile_scales(own.row, tile);
     const Scale first = biased<kFormat>(scales.halves[0]);
@@ -251,7 +286,13 @@ GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, st
 template <Format kFormat>
 GPU_FUNCTION TwoScales read_two_scales(const std::byte* stage, unsigned row, unsigned tile) {
   using S = Stage<kFormat>;
-  if constexpr (S::kUnpacks) {
+  if constexpr (kFormat == Format::kIq4Xs) {
+    const Words2 words = load_8(stage + S::kUnpacked + row * sizeof(Words2));
+    return {{{bits_to_float(words.words[0]), 0}, {bits_to_float(words.words[1]), 0}}};
+  } else if constexpr (kFormat == Format::kMxfp4) {
+    const uint32_t word = load_4(stage + S::kScales + row * S::kLayout.scale_bytes);
+    return {{{exponent_scale_of(word, 2 * tile), 0}, {exponent_scale_of(word, 2 * tile + 1), 0}}};
+  } else if constexpr (S::kUnpacks) {
     const Words4 words = load_16(stage + S::kUnpacked + row * sizeof(Words4));
     return {{{bits_to_float(words.words[0]), bits_to_float(words.words[1])},
              {bits_to_float(words.words[2]), bits_to_float(words.words[3])}}};

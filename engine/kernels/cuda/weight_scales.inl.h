@@ -69,6 +69,34 @@ GPU_FUNCTION TwoScales k_tile_scales(const KScales& row, unsigned tile) {
            {multiply(row.scale, byte(scales, 1)), multiply(row.minimum, byte(minimums, 1))}}};
 }
 
+// 2^(byte `index` of the word - 128): half of what E8M0 says, as MXFP4's table has twice the
+// values.
+GPU_FUNCTION float exponent_scale_of(uint32_t word, unsigned index) {
+  const uint32_t exponent = word >> (8 * index) & 255U;
+  return bits_to_float(exponent < 2 ? 0x00200000U << exponent : (exponent - 1U) << 23U);
+}
+
+// Scale `index` of a row of a block of IQ4_XS: a half times a number of 6 bits, 32 taken away.
+// After the half come 16 bits with the upper two of the eight, and four bytes with their lower
+// four.
+GPU_FUNCTION float iq4_xs_scale(const Words2& words, unsigned index) {
+  const uint32_t lower = words.words[1] >> (4 * index) & 15U;
+  const uint32_t upper = words.words[0] >> (16 + 2 * index) & 3U;
+  const int scale = static_cast<int>(lower | upper << 4U) - 32;
+  return multiply(half_of(words.words[0], 0), static_cast<float>(scale));
+}
+
+template <Format kFormat, uint32_t kIndex>
+constexpr uint32_t kTableWord = gpu_table_word(kFormat, kIndex);
+
+// The entry of a format's table that a quant stands for.
+template <Format kFormat>
+GPU_FUNCTION int table_entry(uint32_t quant) {
+  const uint32_t lower = quant < 4 ? kTableWord<kFormat, 0> : kTableWord<kFormat, 1>;
+  const uint32_t upper = quant < 12 ? kTableWord<kFormat, 2> : kTableWord<kFormat, 3>;
+  return static_cast<int8_t>((quant < 8 ? lower : upper) >> (8 * (quant % 4)));
+}
+
 GPU_FUNCTION float signed_byte(uint32_t word, unsigned index) {
   return static_cast<float>(static_cast<int8_t>(word >> (8 * index)));
 }
@@ -78,7 +106,11 @@ GPU_FUNCTION float signed_byte(uint32_t word, unsigned index) {
 template <Format kFormat>
 GPU_FUNCTION Scale scale_of(const std::byte* scales, const std::byte* factor, unsigned index) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  if constexpr (kLayout.block_scales == 2) {
+  if constexpr (kFormat == Format::kMxfp4) {
+    return {exponent_scale_of(load_4(scales), index), 0};
+  } else if constexpr (kFormat == Format::kIq4Xs) {
+    return {iq4_xs_scale(load_8(scales), index), 0};
+  } else if constexpr (kLayout.block_scales == 2) {
     return {half_of(load_4(scales + index / 2 * 4), index % 2), 0};
   } else if constexpr (kFormat == Format::kQ6_K) {
     const float d = from_half(*reinterpret_cast<const uint16_t*>(factor));

@@ -1,6 +1,8 @@
-// Reads the numbers of which blocks are made. Blocks have no alignment.
+// Reads the numbers of which blocks are made, and has tables of what they stand for. Blocks have no
+// alignment.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -11,6 +13,12 @@ namespace lockstep {
 
 inline constexpr size_t kSimpleElements = 32;  // elements of a simple block
 inline constexpr size_t kSuperElements = 256;  // elements of a K block
+
+// The numbers for which nibbles of IQ4_NL and IQ4_XS stand, and twice those of MXFP4 and NVFP4.
+inline constexpr std::array<int8_t, 16> kUnevenValues = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                                         1,    13,   25,  38,  53,  69,  89,  113};
+inline constexpr std::array<int8_t, 16> kFp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
+                                                      0, -1, -2, -3, -4, -6, -8, -12};
 
 inline uint16_t read_u16(const std::byte* bytes) {
   uint16_t value = 0;

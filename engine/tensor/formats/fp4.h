@@ -7,9 +7,6 @@
 
 namespace lockstep {
 
-inline constexpr std::array<int8_t, 16> kFp4Values = {0, 1,  2,  3,  4,  6,  8,  12,
-                                                      0, -1, -2, -3, -4, -6, -8, -12};
-
 // An exponent, 32 nibbles.
 struct Mxfp4Blocks {
   static constexpr CodedFile kFile = {Format::kMxfp4, "MXFP4", 39, 32, 17};

@@ -5,9 +5,6 @@
 
 namespace lockstep {
 
-inline constexpr std::array<int8_t, 16> kUnevenValues = {-127, -104, -83, -65, -49, -35, -22, -10,
-                                                         1,    13,   25,  38,  53,  69,  89,  113};
-
 // A half scale, 32 nibbles.
 struct Iq4NlBlocks {
   static constexpr CodedFile kFile = {Format::kIq4Nl, "IQ4_NL", 20, 32, 18};

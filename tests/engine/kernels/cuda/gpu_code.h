@@ -15,6 +15,7 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/check.h"
 #include "engine/kernels/cuda/gpu_words.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_grid.h"
@@ -234,6 +235,18 @@ GPU_FUNCTION void keep(T&) {}
 
 GPU_FUNCTION uint32_t mask_and_set(uint32_t word, uint32_t mask, uint32_t bits) {
   return (word & mask) | bits;
+}
+
+// The bytes that the lower four nibbles of `selectors` name, of `lower` (0 to 3) and `upper` (4 to
+// 7): the first nibble's lowest. None is above 7.
+GPU_FUNCTION uint32_t pick_bytes(uint32_t lower, uint32_t upper, uint32_t selectors) {
+  uint32_t picked = 0;
+  for (unsigned byte = 0; byte < 4; ++byte) {
+    const uint32_t selector = selectors >> 4 * byte & 15U;
+    CHECK(selector < 8, "byte {} of eight", selector);
+    picked |= ((selector < 4 ? lower : upper) >> 8 * (selector % 4) & 255U) << 8 * byte;
+  }
+  return picked;
 }
 
 GPU_FUNCTION uint32_t bf16_pair(float lower, float upper) {

@@ -45,7 +45,7 @@ class Weights {
     const Format format = matrix_.format;
     std::vector<float> values(matrix_.columns);
     const GpuLayout layout = gpu_layout(format);
-    if (layout.quant_bits != 4) return values;
+    if (layout.quant_bits != 4 || has_table(format)) return values;
     const size_t bytes = row_bytes(format, matrix_.columns);
     std::vector<std::byte> row(file_.begin() + static_cast<ptrdiff_t>(index * bytes),
                                file_.begin() + static_cast<ptrdiff_t>((index + 1) * bytes));
