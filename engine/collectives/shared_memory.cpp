@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 
+#include "engine/base/checked_math.h"
 #include "engine/base/range.h"
 
 namespace lockstep {
@@ -15,29 +16,29 @@ constexpr size_t kUnitFloats = 16;
 // How many floats are summed before they are added to the output: the sums stay in the first cache.
 constexpr size_t kBlockFloats = 512;
 
-// Rows and columns as one sequence of units.
+// Columns of all rows as one sequence of units.
 class Units {
  public:
-  explicit Units(const AllReduce& sum)
-      : columns_(sum.column_count), per_row_((columns_ + kUnitFloats - 1) / kUnitFloats) {
-    all_.end = sum.row_count * per_row_;
+  static Units all(const AllReduce& sum) { return Units(sum, {0, units_of_row(sum)}); }
+
+  // A rank's columns, whatever rows there are.
+  static Units of_rank(const AllReduce& sum, const Peers& peers) {
+    return Units(sum, share({0, units_of_row(sum)}, peers.rank, peers.distances.size()));
   }
 
-  Range all() const { return all_; }
-  Range of_rank(const Peers& peers) const {
-    return share(all_, peers.rank, peers.distances.size());
-  }
+  // A worker's.
+  Range of(size_t worker, size_t worker_count) const { return share(all_, worker, worker_count); }
 
   // Calls work(row, first column, count) for all that lies in `units`, in blocks.
   template <typename Work>
   void for_each_block(Range units, Work work) const {
-    if (units.begin == units.end) return;
+    if (units.empty()) return;
     size_t row = units.begin / per_row_;
     size_t unit = units.begin % per_row_;
-    for (size_t left = units.end - units.begin; left > 0; ++row, unit = 0) {
+    for (size_t left = units.size(); left > 0; ++row, unit = 0) {
       const size_t here = std::min(left, per_row_ - unit);
-      const size_t end = std::min(columns_, (unit + here) * kUnitFloats);
-      for (size_t column = unit * kUnitFloats; column < end; column += kBlockFloats) {
+      const size_t end = std::min(columns_, (first_ + unit + here) * kUnitFloats);
+      for (size_t column = (first_ + unit) * kUnitFloats; column < end; column += kBlockFloats) {
         work(row, column, std::min(kBlockFloats, end - column));
       }
       left -= here;
@@ -45,7 +46,18 @@ class Units {
   }
 
  private:
+  Units(const AllReduce& sum, Range of_row)
+      : columns_(sum.column_count),
+        first_(of_row.begin),
+        per_row_(of_row.size()),
+        all_{0, sum.row_count * per_row_} {}
+
+  static size_t units_of_row(const AllReduce& sum) {
+    return divide_up(sum.column_count, kUnitFloats);
+  }
+
   size_t columns_;
+  size_t first_;  // unit of each row
   size_t per_row_;
   Range all_;
 };
@@ -100,20 +112,19 @@ size_t remote_contributors(const AllReduce& sum, const Peers& peers) {
          static_cast<size_t>(std::ranges::count(sum.contributors, peers.rank));
 }
 
-// Adds `units` of all partials to the own output; and pushes it, or not.
-size_t reduce_floats(const AllReduce& sum, const Peers& peers, const Units& cut, Range units,
-                     bool push_result) {
+// A rank adds up into its own output and writes the others', so no barrier is needed between.
+size_t reduce_floats(const AllReduce& sum, const Peers& peers, size_t worker, size_t worker_count) {
+  const Units own = Units::of_rank(sum, peers);
   float sums[kBlockFloats];
   size_t floats = 0;
-  cut.for_each_block(units, [&](size_t row, size_t column, size_t count) {
+  own.for_each_block(own.of(worker, worker_count), [&](size_t row, size_t column, size_t count) {
     add_contributors(sum, peers, sum.partial + row * sum.partial_stride + column, count, sums);
     float* output = sum.output + row * sum.output_stride + column;
     add(sums, count, output);
-    if (push_result) push(peers, output, count);
+    push(peers, output, count);
     floats += count;
   });
-  const size_t sent = push_result ? peers.distances.size() - 1 : 0;
-  return floats * sizeof(float) * (remote_contributors(sum, peers) + sent);
+  return floats * sizeof(float) * (remote_contributors(sum, peers) + peers.distances.size() - 1);
 }
 
 void meet_all_ranks(Barrier& barrier, size_t worker) {
@@ -123,10 +134,10 @@ void meet_all_ranks(Barrier& barrier, size_t worker) {
 
 size_t reduce_bf16(const AllReduce& sum, const Peers& peers, Barrier& barrier, size_t worker,
                    size_t worker_count) {
-  const Units cut(sum);
-  const Range everything = share(cut.all(), worker, worker_count);
+  const Units all = Units::all(sum);
+  const Range everything = all.of(worker, worker_count);
   if (std::ranges::count(sum.contributors, peers.rank) > 0) {
-    cut.for_each_block(everything, [&](size_t row, size_t column, size_t count) {
+    all.for_each_block(everything, [&](size_t row, size_t column, size_t count) {
       const float* __restrict from = sum.partial + row * sum.partial_stride + column;
       uint16_t* __restrict to = sum.bf16_partial + row * sum.column_count + column;
       for (size_t index = 0; index < count; ++index) to[index] = round_to_bf16(from[index]);
@@ -135,8 +146,8 @@ size_t reduce_bf16(const AllReduce& sum, const Peers& peers, Barrier& barrier, s
   meet_all_ranks(barrier, worker);
   float sums[kBlockFloats];
   size_t values = 0;
-  const Range slice = share(cut.of_rank(peers), worker, worker_count);
-  cut.for_each_block(slice, [&](size_t row, size_t column, size_t count) {
+  const Units own = Units::of_rank(sum, peers);
+  own.for_each_block(own.of(worker, worker_count), [&](size_t row, size_t column, size_t count) {
     const size_t offset = row * sum.column_count + column;
     add_contributors(sum, peers, sum.bf16_partial + offset, count, sums);
     uint16_t* to = sum.bf16_sum + offset;
@@ -145,23 +156,11 @@ size_t reduce_bf16(const AllReduce& sum, const Peers& peers, Barrier& barrier, s
     values += count;
   });
   meet_all_ranks(barrier, worker);
-  cut.for_each_block(everything, [&](size_t row, size_t column, size_t count) {
+  all.for_each_block(everything, [&](size_t row, size_t column, size_t count) {
     add(sum.bf16_sum + row * sum.column_count + column, count,
         sum.output + row * sum.output_stride + column);
   });
   return values * sizeof(uint16_t) * (remote_contributors(sum, peers) + peers.distances.size() - 1);
-}
-
-// Measured with collectives_benchmark, two ranks of one core each that write what they give and
-// read what they get: equal at 1 KiB; at 4 KiB one shot takes 1.6 times as long as slices, at 16
-// KiB 1.3, at 1 MiB 2.1. Slices need no barrier of their own: what a rank adds up goes straight
-// into the others' outputs. Below the threshold there would be a cache line per worker and no more.
-constexpr size_t kOneShotBytesMax = 1024;
-
-AllReduceAlgorithm choose(const AllReduce& sum) {
-  return sum.row_count * sum.column_count * sizeof(float) <= kOneShotBytesMax
-             ? AllReduceAlgorithm::kOneShot
-             : AllReduceAlgorithm::kScatterAndGather;
 }
 
 }  // namespace
@@ -186,15 +185,14 @@ size_t push_rows(const Peers& peers, const void* own, size_t stride_bytes, size_
   return row_count * row_bytes * (peers.distances.size() - 1);
 }
 
+// Every rank could add up everything for itself instead (one shot). Measured with
+// collectives_benchmark, two ranks of one core each that write what they give and read what they
+// get: that was as fast at 1 KiB, took 1.6 times as long at 4 KiB, 1.3 at 16 KiB, 2.1 at 1 MiB.
 size_t all_reduce(const AllReduce& sum, const Peers& peers, Barrier& barrier, size_t worker,
-                  size_t worker_count, AllReduceAlgorithm algorithm) {
+                  size_t worker_count) {
   if (sum.contributors.empty()) return 0;
   if (sum.bf16_partial != nullptr) return reduce_bf16(sum, peers, barrier, worker, worker_count);
-  const Units cut(sum);
-  if (algorithm == AllReduceAlgorithm::kBySize) algorithm = choose(sum);
-  const bool one_shot = algorithm == AllReduceAlgorithm::kOneShot;
-  const Range units = share(one_shot ? cut.all() : cut.of_rank(peers), worker, worker_count);
-  return reduce_floats(sum, peers, cut, units, !one_shot);
+  return reduce_floats(sum, peers, worker, worker_count);
 }
 
 }  // namespace lockstep

@@ -32,10 +32,13 @@ size_t push_rows(const Peers& peers, const void* own, size_t stride_bytes, size_
                  size_t row_bytes);
 
 // all_reduce: output[row][column] += sum over the contributors, in order of rank, of their
-// partial[row][column]. The sum begins with the first contributor's value and is added once; the
-// same bits on every rank, however many workers and whichever algorithm. `partial` and `output` lie
-// in exchange arenas. All partials are complete and visible; `output` is equal on all ranks before,
-// and after the next barrier over all ranks. A partial may be written again after that barrier.
+// partial[row][column]. The sum begins with the first contributor's value. One rank forms it, adds
+// it once to its own output and sends the others the result: after the next barrier over all ranks
+// they all have the same bits, however many workers there are. Which rank does so depends on the
+// column and on the number of columns and ranks. So outputs may differ before (of GPUs and
+// processors they do where each has rounded a value that all compute), and still no element
+// depends on which rows are summed with its own. `partial` and `output` lie in exchange arenas. All
+// partials are complete and visible; they may be written again after that barrier.
 struct AllReduce {
   const float* partial = nullptr;
   size_t partial_stride = 0;  // floats
@@ -47,22 +50,15 @@ struct AllReduce {
 
   // In an exchange arena, row_count * column_count each; null: everything travels as f32. With
   // them, half the bytes travel: every partial is rounded to bf16 (nearest even), the sum of those
-  // is formed in f32, is rounded to bf16 again, and that is added. Still the same bits on every
-  // rank. Both may be used for the next sum right after the next barrier over all ranks.
+  // is formed in f32, is rounded to bf16 again, and every rank adds that to its own output. Both
+  // may be used for the next sum right after the next barrier over all ranks.
   uint16_t* bf16_partial = nullptr;
   uint16_t* bf16_sum = nullptr;
 };
 
-enum class AllReduceAlgorithm : uint8_t {
-  kBySize,
-  kOneShot,           // every rank reads all partials and adds them all
-  kScatterAndGather,  // every rank adds its slice and pushes the result to the others
-};
-
-// Called by every worker of every rank with the same algorithm. Returns the bytes that this worker
-// has read from other ranks or sent to them. With bf16 it passes the barrier over all ranks twice,
-// else never.
+// Called by every worker of every rank. Returns the bytes that this worker has read from other
+// ranks or sent to them. With bf16 it passes the barrier over all ranks twice, else never.
 size_t all_reduce(const AllReduce& sum, const Peers& peers, Barrier& barrier, size_t worker,
-                  size_t worker_count, AllReduceAlgorithm algorithm = AllReduceAlgorithm::kBySize);
+                  size_t worker_count);
 
 }  // namespace lockstep

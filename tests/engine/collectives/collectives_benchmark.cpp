@@ -67,7 +67,7 @@ void gather_pull(const Exchange& exchange) {
               exchange.slice_bytes());
 }
 
-void reduce(const Exchange& exchange, AllReduceAlgorithm algorithm, bool bf16) {
+void reduce(const Exchange& exchange, bool bf16) {
   const size_t count = exchange.bytes / sizeof(float);
   const AllReduce sum{.partial = reinterpret_cast<const float*>(exchange.buffer(exchange.rank)),
                       .partial_stride = count,
@@ -78,21 +78,16 @@ void reduce(const Exchange& exchange, AllReduceAlgorithm algorithm, bool bf16) {
                       .contributors = kContributors,
                       .bf16_partial = bf16 ? exchange.bf16(0) : nullptr,
                       .bf16_sum = bf16 ? exchange.bf16(1) : nullptr};
-  all_reduce(sum, exchange.ranks.peers(exchange.rank), exchange.ranks.barrier(exchange.rank), 0, 1,
-             algorithm);
+  all_reduce(sum, exchange.ranks.peers(exchange.rank), exchange.ranks.barrier(exchange.rank), 0, 1);
   exchange.meet();
 }
 
-void reduce_one_shot(const Exchange& exchange) {
-  reduce(exchange, AllReduceAlgorithm::kOneShot, false);
-}
-
-void reduce_scatter_and_gather(const Exchange& exchange) {
-  reduce(exchange, AllReduceAlgorithm::kScatterAndGather, false);
+void reduce_f32(const Exchange& exchange) {
+  reduce(exchange, /*bf16=*/false);
 }
 
 void reduce_bf16(const Exchange& exchange) {
-  reduce(exchange, AllReduceAlgorithm::kBySize, true);
+  reduce(exchange, /*bf16=*/true);
 }
 
 void barrier_alone(const Exchange& exchange) {
@@ -110,8 +105,7 @@ constexpr Operation kOperations[] = {
     {"all_gather/push", gather_push, false},
     {"all_gather/push_past_caches", gather_push_past_caches, false},
     {"all_gather/pull", gather_pull, false},
-    {"all_reduce/one_shot", reduce_one_shot, true},
-    {"all_reduce/scatter_and_gather", reduce_scatter_and_gather, true},
+    {"all_reduce/f32", reduce_f32, true},
     {"all_reduce/bf16", reduce_bf16, true},
 };
 
