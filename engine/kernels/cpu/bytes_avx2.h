@@ -128,6 +128,12 @@ inline void hold(__m256i& low, __m256i& high) {
   asm("" : "+x"(low), "+x"(high));
 }
 
+// Keeps the compiler from loading what was loaded again for each use: short of registers, GCC 12
+// prefers that to storing sums, of which there are fewer.
+inline void keep_loaded(Bytes& a) {
+  hold(a.low, a.high);
+}
+
 // start + sum over groups of 4 k of weights * x, per lane; see bytes_avx512.h.
 // Products are summed in pairs of 16 bits for as many groups as cannot overflow them, whatever the
 // weights (at most kWidest) and x (in [-127, 127]).

@@ -122,6 +122,9 @@ inline F32x16 load_tiny_floats(const std::byte* p) {
   return {_mm512_mul_ps(_mm512_cvtph_ps(halves), _mm512_set1_ps(128.0F))};
 }
 
+// Has no use here: see bytes_avx2.h.
+inline void keep_loaded(Bytes&) {}
+
 // start + sum over groups of 4 k of weights * x, per lane. Used as: begin, then add for the groups
 // 0 to 7 or, with kHalves, 0 to 3 or 4 to 7, then finish with the same start. kWidest is the
 // greatest weight, as an unsigned byte, or 0 for weights from offset_signed. keep_order(), if

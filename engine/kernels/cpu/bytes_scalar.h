@@ -124,6 +124,9 @@ inline F32x16 load_tiny_floats(const std::byte* p) {
   return each_lane([&](size_t i) { return tiny_float_scale(std::to_integer<uint8_t>(p[i])); });
 }
 
+// Has no use here: see bytes_avx2.h.
+inline void keep_loaded(Bytes&) {}
+
 // start + sum over groups of 4 k of weights * x, per lane; see bytes_avx512.h.
 template <int kWidest, bool kHalves>
 struct Dot {

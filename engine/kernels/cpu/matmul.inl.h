@@ -35,10 +35,7 @@ template <typename Two, typename One>
   if (begin + 2 * half < end) one(begin + 2 * half);
 }
 
-// With more than kTokenTile tokens, blocks are unpacked once for all of them, a strip of
-// kStripBlocks into 10 KiB of stack, which the nearest cache holds beside the activations.
-constexpr size_t kStripBlocks = 16;
-// As many tokens keep their sums on the stack from strip to strip.
+// As many tokens keep their sums on the stack while a product walks over columns.
 constexpr size_t kChunkTokens = 128;
 static_assert(kChunkTokens % kTokenTile == 0);
 
@@ -99,12 +96,64 @@ inline Q8Row layout_of(const MatmulArguments& arguments) {
   return layout;
 }
 
+// The sums of a block's halves, negated, times its scale.
+struct ScaledHalves {
+  float first;
+  float second;
+};
+
+inline ScaledHalves scaled_halves(float scale, int32_t first, int32_t both) {
+  return {scale * static_cast<float>(first), scale * static_cast<float>(both - first)};
+}
+
 // kTokens rows of activations. Kernels exist for 1, 2, 4 ... tokens: a number between is padded
-// with copies whose results are dropped, which costs little beside reading the weights.
+// with copies whose results are dropped, which costs little beside reading the weights. `index`
+// counts a row's blocks of 32 columns, and kHalf says which half of one is meant: 0 or 1, or -1 for
+// the whole.
 template <size_t kTokens>
 struct Rows {
+  static constexpr bool kUnpacked = false;  // blocks are in memory
+
   const std::byte* row[kTokens];
   Q8Row layout;
+
+  // Four columns from `column` of the block on.
+  const std::byte* quants(size_t t, size_t index, size_t column) const {
+    return row[t] + index * kQ8BlockElements + column;
+  }
+  float scale(size_t t, size_t index) const {
+    return read_float(row[t] + layout.scales + index * sizeof(float));
+  }
+  // The integer sum's start, which takes off the weights' offset.
+  template <typename Tile, int kHalf>
+  [[gnu::always_inline]] I32x16 start(size_t t, size_t index) const {
+    if constexpr (Tile::kOffsetBits == 0) {
+      return broadcast_int(0);
+    } else {
+      if constexpr (kHalf == 0) {
+        return shift_left<Tile::kOffsetBits>(broadcast_int(first_sum(t, index)));
+      }
+      const I32x16 whole = broadcast_int(sum(t, index));
+      if constexpr (kHalf == 1) {
+        const I32x16 first = broadcast_int(first_sum(t, index));
+        return shift_left<Tile::kOffsetBits>(sub(whole, first));
+      }
+      return shift_left<Tile::kOffsetBits>(whole);
+    }
+  }
+  float scaled_sum(size_t t, size_t index) const {
+    return read_float(row[t] + layout.scaled_sums + index * sizeof(float));
+  }
+  ScaledHalves halves(size_t t, size_t index) const {
+    return scaled_halves(scale(t, index), first_sum(t, index), sum(t, index));
+  }
+
+  int32_t sum(size_t t, size_t index) const {
+    return read_int(row[t] + layout.sums + index * sizeof(int32_t));
+  }
+  int32_t first_sum(size_t t, size_t index) const {
+    return read_int(row[t] + layout.first_sums + index * sizeof(int32_t));
+  }
 };
 
 // The rows of `count` tokens from `token` on; the places beyond `count` repeat the last one.
@@ -120,40 +169,16 @@ inline Rows<kTokens> rows_from(const MatmulArguments& arguments, const Q8Row& la
   return rows;
 }
 
-// The integer sum's start, which takes off the weights' offset: columns [32 index, + 32), or with
-// kHalf 0 or 1 the half of them.
-template <typename Tile, int kHalf>
-[[gnu::always_inline]] inline I32x16 start_of(const std::byte* row, const Q8Row& layout,
-                                              size_t index) {
-  if constexpr (Tile::kOffsetBits == 0) {
-    return broadcast_int(0);
-  } else {
-    const size_t offset = index * sizeof(int32_t);
-    if constexpr (kHalf == 0) {
-      const I32x16 first = broadcast_int(read_int(row + layout.first_sums + offset));
-      return shift_left<Tile::kOffsetBits>(first);
-    }
-    const I32x16 whole = broadcast_int(read_int(row + layout.sums + offset));
-    if constexpr (kHalf == 1) {
-      const I32x16 first = broadcast_int(read_int(row + layout.first_sums + offset));
-      return shift_left<Tile::kOffsetBits>(sub(whole, first));
-    }
-    return shift_left<Tile::kOffsetBits>(whole);
-  }
-}
-
 // sums += the groups [kBegin, kEnd) of a block of each panel, their integer sums times kScale of
-// the block and the activations' scale. block_of(p) is panel p's block, `index` counts the row's.
+// the block and the activations' scale. block_of(p) is panel p's block; `rows` are Rows or alike.
 template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*kScale,
-          size_t kPanels, size_t kTokens, typename GetBlock>
-[[gnu::always_inline]] inline void multiply_groups(GetBlock block_of, const Rows<kTokens>& rows,
+          size_t kPanels, size_t kTokens, typename GetBlock, typename Inputs>
+[[gnu::always_inline]] inline void multiply_groups(GetBlock block_of, const Inputs& rows,
                                                    size_t index, F32x16 (&sums)[kPanels][kTokens]) {
-  const size_t column = index * kQ8BlockElements;
-  const size_t scale_offset = rows.layout.scales + index * sizeof(float);
   Dot<Tile::kWidest, Tile::kHalves> dots[kPanels][kTokens];
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) {
-    const I32x16 start = start_of<Tile, kHalf>(rows.row[t], rows.layout, index);
+    const I32x16 start = rows.template start<Tile, kHalf>(t, index);
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) dots[p][t].begin(start);
   }
@@ -161,12 +186,15 @@ template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*k
   for (size_t group = kBegin; group < kEnd; ++group) {
     Bytes weights[kPanels];
 #pragma GCC unroll 2
-    for (size_t p = 0; p < kPanels; ++p) weights[p] = block_of(p).weights[group];
+    for (size_t p = 0; p < kPanels; ++p) {
+      weights[p] = block_of(p).weights[group];
+      if constexpr (Inputs::kUnpacked) keep_loaded(weights[p]);
+    }
 #pragma GCC unroll 8
     for (size_t t = 0; t < kTokens; ++t) {
 #pragma GCC unroll 2
       for (size_t p = 0; p < kPanels; ++p) {
-        dots[p][t].add(weights[p], rows.row[t] + column + 4 * group, group);
+        dots[p][t].add(weights[p], rows.quants(t, index, 4 * group), group);
         // Free to add as it likes, GCC 12 forms the products of all groups and tokens before it
         // adds any: several times as many as there are registers.
         if constexpr (kTokens > 1) dots[p][t].keep_order(group);
@@ -178,26 +206,23 @@ template <typename Tile, size_t kBegin, size_t kEnd, int kHalf, F32x16 Block::*k
     const F32x16 scale = read_whole(block_of(p).*kScale);
 #pragma GCC unroll 8
     for (size_t t = 0; t < kTokens; ++t) {
-      const I32x16 isum = dots[p][t].finish(start_of<Tile, kHalf>(rows.row[t], rows.layout, index));
-      const F32x16 factor = mul(scale, broadcast(read_float(rows.row[t] + scale_offset)));
+      const I32x16 isum = dots[p][t].finish(rows.template start<Tile, kHalf>(t, index));
+      const F32x16 factor = mul(scale, broadcast(rows.scale(t, index)));
       sums[p][t] = fma(to_float(isum), factor, sums[p][t]);
     }
   }
 }
 
 // sums += the minimums of both halves of a block of each panel, times the activations' sums.
-template <size_t kPanels, size_t kTokens, typename GetBlock>
-[[gnu::always_inline]] inline void add_minimums_of_halves(GetBlock block_of,
-                                                          const Rows<kTokens>& rows, size_t index,
+template <size_t kPanels, size_t kTokens, typename GetBlock, typename Inputs>
+[[gnu::always_inline]] inline void add_minimums_of_halves(GetBlock block_of, const Inputs& rows,
+                                                          size_t index,
                                                           F32x16 (&sums)[kPanels][kTokens]) {
 #pragma GCC unroll 8
   for (size_t t = 0; t < kTokens; ++t) {
-    const std::byte* row = rows.row[t];
-    const float scale = read_float(row + rows.layout.scales + index * sizeof(float));
-    const int32_t first = read_int(row + rows.layout.first_sums + index * sizeof(int32_t));
-    const int32_t both = read_int(row + rows.layout.sums + index * sizeof(int32_t));
-    const F32x16 first_sum = broadcast(scale * static_cast<float>(first));
-    const F32x16 second_sum = broadcast(scale * static_cast<float>(both - first));
+    const ScaledHalves halves = rows.halves(t, index);
+    const F32x16 first_sum = broadcast(halves.first);
+    const F32x16 second_sum = broadcast(halves.second);
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
       sums[p][t] = fma(read_whole(block_of(p).first_minimum), first_sum, sums[p][t]);
@@ -207,8 +232,8 @@ template <size_t kPanels, size_t kTokens, typename GetBlock>
 }
 
 // sums += one block of 32 columns of each panel.
-template <typename Tile, size_t kPanels, size_t kTokens, typename GetBlock>
-[[gnu::always_inline]] inline void multiply_blocks(GetBlock block_of, const Rows<kTokens>& rows,
+template <typename Tile, size_t kPanels, size_t kTokens, typename GetBlock, typename Inputs>
+[[gnu::always_inline]] inline void multiply_blocks(GetBlock block_of, const Inputs& rows,
                                                    size_t index, F32x16 (&sums)[kPanels][kTokens]) {
   if constexpr (Tile::kHalves) {
     multiply_groups<Tile, 0, 4, 0, &Block::scale>(block_of, rows, index, sums);
@@ -219,23 +244,21 @@ template <typename Tile, size_t kPanels, size_t kTokens, typename GetBlock>
   if constexpr (Tile::kMinimums && Tile::kHalves) {
     add_minimums_of_halves(block_of, rows, index, sums);
   } else if constexpr (Tile::kMinimums) {
-    const size_t offset = rows.layout.scaled_sums + index * sizeof(float);
 #pragma GCC unroll 2
     for (size_t p = 0; p < kPanels; ++p) {
       const F32x16 second = read_whole(block_of(p).second);
 #pragma GCC unroll 8
       for (size_t t = 0; t < kTokens; ++t) {
-        sums[p][t] = fma(second, broadcast(read_float(rows.row[t] + offset)), sums[p][t]);
+        sums[p][t] = fma(second, broadcast(rows.scaled_sum(t, index)), sums[p][t]);
       }
     }
   }
 }
 
 // sums += one block of 32 columns of one panel.
-template <typename Tile, size_t kTokens>
-[[gnu::always_inline]] inline void multiply_block(const BlockOf<Tile>& block,
-                                                  const Rows<kTokens>& rows, size_t index,
-                                                  F32x16 (&sums)[1][kTokens]) {
+template <typename Tile, size_t kTokens, typename Inputs>
+[[gnu::always_inline]] inline void multiply_block(const BlockOf<Tile>& block, const Inputs& rows,
+                                                  size_t index, F32x16 (&sums)[1][kTokens]) {
   const auto block_of = [&] [[gnu::always_inline]] (size_t) -> const auto& {
     return block;
   };
@@ -394,131 +417,6 @@ inline void multiply_all_tokens(const MatmulArguments& arguments, const Q8Row& l
     constexpr size_t kTokens = kBoth ? kSideBySideTokensLeast - 1 : kTokenTile;
     multiply_panels<Tile, kPanels, kTokens>(arguments, layout, panel, apart, token, count);
   }
-}
-
-// Part of a panel, unpacked: `count` blocks from block `first` of its rows on.
-template <typename Tile>
-struct Strip {
-  BlockOf<Tile> blocks[kStripBlocks];
-  size_t first;
-  size_t count;
-};
-
-// sums[t] += strip, for `count` tokens from `token` on, at most kTokens. There are kTokens sums.
-template <typename Tile, size_t kTokens>
-inline void multiply_strip(const MatmulArguments& arguments, const Q8Row& layout,
-                           const Strip<Tile>& strip, size_t token, size_t count, F32x16* sums) {
-  if constexpr (kTokens > 1) {
-    if (count <= kTokens / 2) {
-      return multiply_strip<Tile, kTokens / 2>(arguments, layout, strip, token, count, sums);
-    }
-  }
-  const Rows<kTokens> rows = rows_from<kTokens>(arguments, layout, token, count);
-  F32x16 local[1][kTokens];
-#pragma GCC unroll 8
-  for (size_t t = 0; t < kTokens; ++t) local[0][t] = sums[t];
-  for (size_t i = 0; i < strip.count; ++i) {
-    multiply_block<Tile>(strip.blocks[i], rows, strip.first + i, local);
-  }
-#pragma GCC unroll 8
-  for (size_t t = 0; t < kTokens; ++t) sums[t] = local[0][t];
-}
-
-// One panel for `count` tokens from `token` on, at most kChunkTokens.
-template <typename Tile>
-inline void multiply_chunk(const MatmulArguments& arguments, const Q8Row& layout, size_t panel,
-                           size_t token, size_t count) {
-  constexpr size_t kTileBlocks = Tile::kSteps * Tile::kStepBlocks;
-  constexpr size_t kStripTiles = kStripBlocks / kTileBlocks;
-  const size_t tile_count = arguments.matrix.columns / (kTileBlocks * kQ8BlockElements);
-  const std::byte* tiles = arguments.matrix.panels + panel * tile_count * Tile::kTileBytes;
-  F32x16 sums[kChunkTokens];
-  for (F32x16& sum : sums) sum = zero();
-  Strip<Tile> strip;
-  for (size_t tile = 0; tile < tile_count; tile += kStripTiles) {
-    const size_t end = tile + kStripTiles < tile_count ? tile + kStripTiles : tile_count;
-    strip.first = tile * kTileBlocks;
-    strip.count = (end - tile) * kTileBlocks;
-    for (size_t i = tile; i < end; ++i) {
-      const std::byte* packed = tiles + i * Tile::kTileBytes;
-      const typename Tile::Scales scales = Tile::read_scales(packed);
-      BlockOf<Tile>* blocks = strip.blocks + (i - tile) * kTileBlocks;
-      for (size_t step = 0; step < Tile::kSteps; ++step) {
-        each_block<Tile>(
-            packed, scales, step, [&] [[gnu::always_inline]] (const auto& block, size_t index) {
-              prefetch_share<Tile, kSecondCache>(packed, kStripTiles * Tile::kTileBytes, index);
-              blocks[index] = block;
-            });
-      }
-    }
-    for (size_t done = 0; done < count; done += kTokenTile) {
-      multiply_strip<Tile, kTokenTile>(arguments, layout, strip, token + done, count - done,
-                                       sums + done);
-    }
-  }
-  for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
-}
-
-// The same of formats that are unpacked by a function of their own.
-template <General Tile>
-inline void multiply_general_chunk(const MatmulArguments& arguments, const Q8Row& layout,
-                                   size_t panel, size_t token, size_t count) {
-  const auto unpack = kUnpackBlocks<Tile::kMinimums>[static_cast<size_t>(arguments.matrix.format)];
-  const size_t blocks = arguments.matrix.columns / kQ8BlockElements;
-  F32x16 sums[kChunkTokens];
-  for (size_t t = 0; t < count; ++t) sums[t] = zero();
-  Strip<Tile> strip;
-  for (strip.first = 0; strip.first < blocks; strip.first += kGeneralBlocks) {
-    const size_t left = blocks - strip.first;
-    strip.count = left < kGeneralBlocks ? left : kGeneralBlocks;
-    unpack(arguments.matrix, panel, strip.first, strip.first + strip.count, strip.blocks);
-    for (size_t done = 0; done < count; done += kTokenTile) {
-      multiply_strip<Tile, kTokenTile>(arguments, layout, strip, token + done, count - done,
-                                       sums + done);
-    }
-  }
-  for (size_t t = 0; t < count; ++t) store_rows(arguments, panel, token + t, sums[t]);
-}
-
-// Calls multiply(panel, token, count) for all panels and tokens, kChunkTokens of them at a time.
-template <typename Multiply>
-[[gnu::always_inline]] inline void each_chunk(const MatmulArguments& arguments, Multiply multiply) {
-  for (size_t token = 0; token < arguments.token_count; token += kChunkTokens) {
-    const size_t left = arguments.token_count - token;
-    const size_t count = left < kChunkTokens ? left : kChunkTokens;
-    for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) {
-      multiply(panel, token, count);
-    }
-  }
-}
-
-template <General Tile>
-void matmul_general(const MatmulArguments& arguments) {
-  const Q8Row layout = layout_of(arguments);
-  each_chunk(arguments, [&](size_t panel, size_t token, size_t count) {
-    multiply_general_chunk<Tile>(arguments, layout, panel, token, count);
-  });
-}
-
-template <typename Tile>
-void matmul_quantized(const MatmulArguments& arguments) {
-  const Q8Row layout = layout_of(arguments);
-  const auto one = [&](size_t panel) { multiply_all_tokens<Tile, 1>(arguments, layout, panel, 0); };
-  if constexpr (kPanelTile == 2) {
-    if (arguments.panel_streams == 2 && arguments.token_count <= kStreamTokens<Tile>) {
-      const auto two = [&](size_t panel, size_t apart) {
-        multiply_all_tokens<Tile, 2>(arguments, layout, panel, apart);
-      };
-      return each_two_panels(arguments.panel_begin, arguments.panel_end, two, one);
-    }
-  }
-  if (arguments.token_count <= kTokenTile) {
-    for (size_t panel = arguments.panel_begin; panel < arguments.panel_end; ++panel) one(panel);
-    return;
-  }
-  each_chunk(arguments, [&](size_t panel, size_t token, size_t count) {
-    multiply_chunk<Tile>(arguments, layout, panel, token, count);
-  });
 }
 
 }  // namespace

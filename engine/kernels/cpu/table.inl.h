@@ -7,10 +7,10 @@
 #include "engine/kernels/cpu/convolution.inl.h"
 #include "engine/kernels/cpu/delta_net.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
-#include "engine/kernels/cpu/matmul.inl.h"
 #include "engine/kernels/cpu/matmul_bf16.inl.h"
 #include "engine/kernels/cpu/matmul_bf16_dots.inl.h"
 #include "engine/kernels/cpu/matmul_floats.inl.h"
+#include "engine/kernels/cpu/matmul_strips.inl.h"
 #include "engine/kernels/cpu/quantize.inl.h"
 #include "engine/kernels/kernel_table.h"
 
