@@ -1,0 +1,48 @@
+// Guesses of the tokens that a text goes on with, for a pass to verify: see docs/speculation.md. A
+// kind of drafter is one file and one row of drafter.cpp.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "engine/base/token_id.h"
+
+namespace lockstep {
+
+// Drafted tokens of one sequence in a pass at most.
+inline constexpr size_t kDraftTokensMost = 15;
+
+// Drafts of one generation. Belongs to one thread.
+class Drafter {
+ public:
+  virtual ~Drafter() = default;
+
+  // The text may repeat these tokens, which its client has predicted. In pieces, all of them before
+  // the first add().
+  virtual void expect(std::span<const TokenId> /*tokens*/) {}
+  // The text goes on with these tokens: first the prompt, then what is generated.
+  virtual void add(std::span<const TokenId> tokens) = 0;
+  // Writes guesses of the tokens that follow the text, in their order, and returns how many of
+  // them: 0, where it has no good guess. Any of them may be wrong; none is below 0.
+  virtual size_t draft(std::span<TokenId> drafts) = 0;
+};
+
+// The kinds, each in a file of its own. `tokens`: how many it will be told soon, of prediction and
+// prompt.
+std::unique_ptr<Drafter> make_ngram_drafter(size_t tokens);
+
+struct DrafterRow {
+  std::string_view name;
+  std::unique_ptr<Drafter> (*make)(size_t tokens);
+};
+
+// All kinds, in the order in which "auto" prefers them.
+std::span<const DrafterRow> drafter_rows();
+
+// The row of that name; "auto": the first one; null for "none". Fails for any other name.
+Result<const DrafterRow*> choose_drafter(std::string_view name);
+
+}  // namespace lockstep
