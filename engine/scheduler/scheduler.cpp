@@ -99,6 +99,8 @@ const Schedule& Scheduler::next_batch(double now) {
   std::ranges::sort(running_, [&](auto* one, auto* other) { return before(*one, *other); });
   plan_chunks();
   take_pages();
+  plan_drafts();
+  take_draft_pages();
   collect_chunks();
   pass_open_ = !schedule_.chunks.empty();
   CHECK(pass_open_ || idle(), "{} sequences and nothing to compute", sequences_.size());
@@ -179,6 +181,7 @@ void Scheduler::start(Sequence& sequence) {
 void Scheduler::stop_running(Sequence& sequence) {
   sequence.running = false;
   sequence.planned = 0;
+  sequence.drafts.clear();
   --sequence.tenant->running;
   std::erase(running_, &sequence);
   queue_.add(*sequence.tenant, sequence.place);
@@ -361,7 +364,8 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, const Budget& left,
 // The first of the tokens up to `end` whose logits are wanted.
 size_t Scheduler::logits_begin(const Sequence& sequence, size_t end) const {
   if (!sequence.wants_logits()) return end;
-  const size_t last = end == sequence.tokens.size() ? end - 1 : end;
+  const size_t known = sequence.tokens.size();
+  const size_t last = end >= known ? known - 1 : end;
   if (!sequence.wants_all() || sequence.computed >= sequence.prompt) return last;
   return std::min(last, std::max(sequence.computed, sequence.rows_done));
 }
@@ -424,14 +428,16 @@ void Scheduler::collect_chunks() {
     for (Sequence* sequence : running_) {
       const size_t begin = sequence->computed;
       const size_t end = begin + sequence->planned;
+      const size_t known = sequence->tokens.size();
       if (begin == end || goes_as_generated(*sequence) != generated) continue;
       schedule_.chunks.push_back({.sequence = sequence->id,
                                   .begin = begin,
                                   .count = end - begin,
                                   .logits_begin = logits_begin(*sequence, end),
                                   .first = !sequence->started,
-                                  .sample = end == sequence->tokens.size(),
-                                  .generated = generated});
+                                  .sample = end >= known,
+                                  .generated = generated,
+                                  .drafted = end - std::min(end, known)});
       sequence->started = true;
     }
   }
@@ -443,7 +449,7 @@ void Scheduler::computed() {
   pass_open_ = false;
   for (const Chunk& chunk : schedule_.chunks) {
     Sequence& sequence = at(chunk.sequence);
-    const size_t end = chunk.begin + chunk.count;
+    const size_t end = chunk.begin + chunk.count - chunk.drafted;
     const bool answers = chunk.begin >= sequence.prompt;
     const bool keeps_state = answers || pages_.next_checkpoint(sequence) == end;
     if (sequence.wants_all()) {
@@ -457,6 +463,7 @@ void Scheduler::computed() {
     if (gives_rows) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
     if (keeps_state) pages_.keep_state(sequence, end, answers);
+    if (chunk.drafted == 0 && answers && chunk.sample) sequence.acceptance.rest();
   }
 }
 
@@ -472,6 +479,7 @@ void Scheduler::add_pass_seconds(double seconds) {
     }
   }
   cost_.add(load, seconds);
+  if (load.prompt_work == 0) row_cost_.add(load.generated, seconds);
 }
 
 // The tokens [begin, end) were computed for the first time. Prompt tokens have been charged; once
@@ -489,13 +497,14 @@ void Scheduler::charge(Sequence& sequence, size_t begin, size_t end) {
   }
 }
 
-void Scheduler::append_token(SequenceId id, int32_t token) {
+bool Scheduler::append_token(SequenceId id, int32_t token) {
   Sequence& sequence = at(id);
   CHECK(sequence.sampled && sequence.tokens.size() < sequence.most,
         "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.tokens.size(),
         sequence.computed, sequence.most);
-  sequence.sampled = false;
   sequence.tokens.push_back(token);
+  sequence.sampled = verify_draft(sequence);
+  return sequence.sampled;
 }
 
 void Scheduler::finish(SequenceId id) {
@@ -510,7 +519,10 @@ void Scheduler::discard(SequenceId id) {
     // Logits over a page that were numbers speak for it: such a sequence goes on.
     const auto shared = std::ranges::mismatch(other.blocks, sequence.blocks).in1;
     const auto count = static_cast<size_t>(shared - other.blocks.begin());
-    if (count > other.proven / limits_.page_tokens) pages_.release(other);
+    if (count <= other.proven / limits_.page_tokens) continue;
+    pages_.release(other);
+    other.drafts.clear();  // what is not verified yet is computed again
+    other.verified = 0;
   }
   forget(sequence);
 }

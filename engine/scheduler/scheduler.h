@@ -22,6 +22,8 @@
 //     last in the order gives up its pages as well. A chunk ends where a checkpoint is wanted.
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
+//   - Drafted tokens (docs/speculation.md) get what a pass has left: tokens, rows and pages. No
+//     sequence waits, or gives up anything, for them.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again;
 //     with states, one behind which a checkpoint is, or will be.
 #pragma once
@@ -36,6 +38,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/scheduler/draft_length.h"
 #include "engine/scheduler/fair_queue.h"
 #include "engine/scheduler/latency_targets.h"
 #include "engine/scheduler/pass_cost.h"
@@ -70,6 +73,8 @@ struct SchedulerLimits {
   // Slots of states, at least sequence_count; 0: sequences have none. Those that no sequence needs
   // hold checkpoints.
   size_t state_slots = 0;
+  // Drafted tokens of a sequence in a pass, at most kDraftTokensMost; none: as many as pay.
+  std::optional<size_t> draft_tokens = {};
   double patience_seconds = 60;
   LatencyTargets targets = {};
   HashSecret cache_secret = {};
@@ -95,6 +100,9 @@ struct Chunk {
   bool first = false;       // the sequence's first chunk: it has left the queue
   bool sample = false;      // its last token is the last known: the next one is sampled, if any
   bool generated = false;   // its tokens are computed as generated ones, otherwise as prompted
+  // Its last so many tokens are drafted, not known. With `sample` logits are wanted of the last
+  // known token and of each drafted one.
+  size_t drafted = 0;
 };
 
 struct Schedule {
@@ -135,8 +143,19 @@ class Scheduler {
   // targets, chunks stay as small as allowed until the first call.
   void add_pass_seconds(double seconds);
 
-  // A token was sampled. Once for a sequence whose chunk of the last pass had `sample`.
-  void append_token(SequenceId sequence, int32_t token);
+  // How many drafted tokens would pay in the next pass of a sequence; 0: none would, or it takes
+  // none. As of the last pass, and without regard to other sequences' drafts.
+  size_t draft_tokens_most(SequenceId sequence) const;
+  // Proposes drafted tokens for the next pass, no more than those; it computes the first of them,
+  // as far as it has space. Not between next_batch and computed.
+  void propose(SequenceId sequence, std::span<const int32_t> drafts);
+  // The drafted tokens of its chunk of the pass, of which none is appended yet.
+  std::span<const int32_t> drafts(SequenceId sequence) const;
+
+  // A token was sampled from the row of the last known one. First for a sequence whose chunk of the
+  // last pass had `sample`, and then for as long as it returns true: the token is the next of the
+  // chunk's drafted ones, so its own row is there and the one after it is to be sampled.
+  bool append_token(SequenceId sequence, int32_t token);
   // Ends a sequence, wherever it is; its full pages stay in the prefix cache. Not between
   // next_batch and computed, nor are the next two.
   void finish(SequenceId sequence);
@@ -208,6 +227,11 @@ class Scheduler {
   void preempt(Sequence& sequence);
   void collect_chunks();
 
+  void plan_drafts();
+  void take_draft_pages();
+  bool verify_draft(Sequence& sequence);
+  size_t stream_count() const;
+
   size_t logits_begin(const Sequence& sequence, size_t end) const;
   void charge(Sequence& sequence, size_t begin, size_t end);
   void forget(Sequence& sequence);
@@ -223,6 +247,7 @@ class Scheduler {
   std::vector<PrefixKey> in_flight_;  // of what others await of the pass being formed
   PromptAllowance prompts_most_;
   PassCost cost_;
+  RowCost row_cost_;
   Schedule schedule_;
   SchedulerCounters counters_;
   bool pass_open_ = false;

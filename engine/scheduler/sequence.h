@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/scheduler/draft_length.h"
 #include "engine/scheduler/fair_queue.h"
 #include "engine/scheduler/prefix_cache.h"
 
@@ -78,7 +79,13 @@ struct Sequence {
   bool running = false;
   bool started = false;  // has been part of a pass
   bool sampled = false;  // in the last pass: the next token is to be appended
-  size_t planned = 0;    // tokens of the pass that is being formed
+  size_t planned = 0;    // tokens of the pass that is being formed, drafted ones included
+
+  // Drafted tokens behind the known ones: those that are proposed, then those of the pass, until
+  // they are verified.
+  std::vector<int32_t> drafts;
+  size_t verified = 0;  // of them accepted: known by now
+  DraftAcceptance acceptance;
 
   // Pages of tokens that it has places for.
   size_t page_count() const { return tables.empty() ? 0 : tables.front().pages.size(); }

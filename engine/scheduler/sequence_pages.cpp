@@ -288,6 +288,16 @@ void SequencePages::give_back(PageTable& table, size_t end) {
   }
 }
 
+void SequencePages::trim(Sequence& sequence) {
+  const size_t needed = (sequence.tokens.size() + rules_.page_tokens - 1) / rules_.page_tokens;
+  while (sequence.page_count() > needed) {
+    for (PageTable& table : sequence.tables) {
+      cache_.release(table.pages.back());
+      table.pages.pop_back();
+    }
+  }
+}
+
 void SequencePages::release(Sequence& sequence) {
   // The last first: what depends on another page is evicted before it.
   for (size_t page = sequence.page_count(); page-- > 0;) {

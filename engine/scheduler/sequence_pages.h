@@ -74,6 +74,8 @@ class SequencePages {
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
   // another sequence; what lies behind a window is given back.
   void publish(Sequence& sequence, size_t begin, size_t end);
+  // Gives back the pages behind those that its known tokens need: drafted ones were rejected.
+  void trim(Sequence& sequence);
   // All of its pages, and its state: it is computed from its first token on.
   void release(Sequence& sequence);
   // Whatever the sequence holds is not found any more.

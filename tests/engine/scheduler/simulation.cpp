@@ -15,6 +15,7 @@ namespace {
 
 constexpr uint64_t kCleared = 0;
 constexpr uint64_t kSpoiled = 1;
+constexpr uint64_t kRejected = 2;
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 uint64_t mixed(uint64_t value) {
@@ -46,6 +47,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
     limits_.targets = {1 + static_cast<double>(pick(20)), 0.1 + static_cast<double>(pick(5))};
   }
   if (chance(2)) limits_.state_slots = limits_.sequence_count + pick(chance(2) ? 3 : 12);
+  if (chance(2)) limits_.draft_tokens = pick(7);
   states_.resize(limits_.state_slots);
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
@@ -93,6 +95,7 @@ void Simulation::run() {
       allowance_.work_beside_streams = limited ? allowance_.work_alone / 2 : kUnlimited;
       scheduler_->limit_prompt_tokens(allowance_);
     }
+    propose();
     pass();
     now_ += static_cast<double>(pick(3));
     if (::testing::Test::HasFailure()) return;
@@ -148,6 +151,15 @@ void Simulation::end_overdue() {
   overdue_ += late.size();
 }
 
+void Simulation::propose() {
+  for (const auto& [id, life] : live_) {
+    const size_t most = scheduler_->draft_tokens_most(id);
+    EXPECT_LE(most, limits_.draft_tokens.value_or(kDraftTokensMost));
+    EXPECT_TRUE(most == 0 || limits_.state_slots == 0);
+    if (most > 0 && !chance(3)) scheduler_->propose(id, some_tokens(1 + pick(most)));
+  }
+}
+
 void Simulation::pass() {
   const Schedule schedule = scheduler_->next_batch(now_);
   EXPECT_EQ(schedule.chunks.empty(), live_.empty());
@@ -194,10 +206,10 @@ void Simulation::check_promises(const Schedule& schedule) {
     tokens += chunk.count;
     prompt_tokens += chunk.generated ? 0 : chunk.count;
     const bool is_answer = chunk.begin >= live_.at(chunk.sequence).asked.prompt.size();
-    has_streams = has_streams || (is_answer && chunk.sample && chunk.count == 1);
+    has_streams = has_streams || (is_answer && chunk.sample && chunk.count - chunk.drafted == 1);
     rows += chunk.begin + chunk.count - chunk.logits_begin;
     if (chunk.generated) {
-      is_again = is_again || chunk.count > 1;
+      is_again = is_again || chunk.count > 1;  // or drafted
       for (size_t token = 0; token < chunk.count; ++token) {
         const size_t begun = (chunk.begin + token) / limits_.unit_keys + 1;
         units += std::min(begun, limits_.token_units_max);
@@ -231,13 +243,14 @@ void Simulation::check_pages() {
   std::map<uint32_t, uint32_t> holders;
   const PrefixCache& cache = scheduler_->cache();
   for (const auto& [id, life] : live_) {
+    const size_t drafted = scheduler_->drafts(id).size();
     std::set<uint32_t> own;
     for (const uint32_t page : held_pages(id)) {
       ASSERT_LT(page, limits_.page_count);
       EXPECT_TRUE(own.insert(page).second) << "page " << page << " twice in a sequence";
       ++holders[page];
     }
-    EXPECT_LE(own.size(), scheduler_->most_pages(life.tokens.size()));
+    EXPECT_LE(own.size(), scheduler_->most_pages(life.tokens.size() + drafted));
     for (const PageTable& table : scheduler_->tables(id)) {
       const auto held = table.held();
       EXPECT_EQ(table.pages.size(), scheduler_->tables(id).front().pages.size());
@@ -321,12 +334,14 @@ uint64_t& Simulation::cell(SequenceId id, size_t group, size_t position) {
 
 void Simulation::check_chunk(const Chunk& chunk) {
   const Life& life = live_.at(chunk.sequence);
-  const size_t end = chunk.begin + chunk.count;
-  ASSERT_GT(chunk.count, 0U);
+  ASSERT_GT(chunk.count, chunk.drafted);
+  const size_t end = chunk.begin + chunk.count - chunk.drafted;
   ASSERT_LE(end, life.tokens.size());
+  ASSERT_EQ(chunk.drafted, scheduler_->drafts(chunk.sequence).size());
+  EXPECT_TRUE(chunk.drafted == 0 || (chunk.generated && chunk.sample));
   const auto tables = scheduler_->tables(chunk.sequence);
   ASSERT_EQ(tables.size(), limits_.windows.size());
-  ASSERT_GE(tables.front().pages.size() * limits_.page_tokens, end);
+  ASSERT_GE(tables.front().pages.size() * limits_.page_tokens, end + chunk.drafted);
   EXPECT_EQ(chunk.first, !life.started);
   EXPECT_EQ(chunk.sample, end == life.tokens.size());
   const size_t prompt = life.asked.prompt.size();
@@ -351,19 +366,25 @@ void Simulation::check_chunk(const Chunk& chunk) {
 // Looks at all that the chunk's tokens see and writes their own.
 void Simulation::compute(const Chunk& chunk) {
   Life& life = live_.at(chunk.sequence);
+  Life seen;  // with the drafted tokens
+  seen.asked.prompt = life.asked.prompt;
+  seen.tokens = life.tokens;
+  const auto drafts = scheduler_->drafts(chunk.sequence);
+  if (chunk.drafted > 0) seen.tokens.insert(seen.tokens.end(), drafts.begin(), drafts.end());
   const std::hash<std::string> hash;
   uint64_t value = mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
   const size_t end = chunk.begin + chunk.count;
   uint64_t before = value;  // at the chunk's beginning
   for (size_t position = 0; position < end; ++position) {
     if (position == chunk.begin) before = value;
-    value = content(life, value, position);
+    value = content(seen, value, position);
     for (size_t group = 0; group < limits_.windows.size(); ++group) {
       if (position < limits_.windows[group].first_seen(chunk.begin)) continue;
       uint64_t& there = cell(chunk.sequence, group, position);
       const uint64_t expected = mixed(value + group);
       if (position >= chunk.begin) {
-        ASSERT_EQ(there, kCleared) << "position " << position << " is not of a cleared page";
+        ASSERT_TRUE(there == kCleared || there == kRejected)
+            << "position " << position << " is not of a cleared page";
         there = expected;
       } else {
         ASSERT_EQ(there, expected) << "position " << position << " of sequence " << chunk.sequence;
@@ -373,7 +394,7 @@ void Simulation::compute(const Chunk& chunk) {
   compute_state(chunk, before, value);
   life.started = true;
   if (chunk.begin < life.asked.prompt.size()) life.rows_done = std::max(life.rows_done, end);
-  note_contents(chunk);
+  note_contents(chunk, end - chunk.drafted);
 }
 
 // The chunk of a sequence that begins takes any state for none.
@@ -394,9 +415,8 @@ void Simulation::compute_state(const Chunk& chunk, uint64_t before, uint64_t aft
 }
 
 // The contents of its pages rest on those of the pages before them, in all groups.
-void Simulation::note_contents(const Chunk& chunk) {
+void Simulation::note_contents(const Chunk& chunk, size_t end) {
   Life& life = live_.at(chunk.sequence);
-  const size_t end = chunk.begin + chunk.count;
   for (const PageTable& table : scheduler_->tables(chunk.sequence)) {
     for (size_t index = table.given_back; index < table.pages.size(); ++index) {
       const ContentId content = contents_[table.pages[index]];
@@ -426,18 +446,40 @@ void Simulation::note_proof(const Chunk& chunk, Life& life) {
                               std::inserter(life.proven, life.proven.end()));
 }
 
+// Token after token, as long as the drafted ones are what is sampled.
 void Simulation::after(const Chunk& chunk) {
   if (!chunk.sample) return;
   const SequenceId id = chunk.sequence;
   Life& life = live_.at(id);
-  if (chance(60)) {
-    discard(id);
-  } else if (life.tokens.size() == life.asked.most_tokens || chance(12)) {
-    EXPECT_LE(scheduler_->cached_tokens(id), life.asked.prompt.size() - 1);
-    end(id);
-  } else {
-    life.tokens.push_back(static_cast<int32_t>(pick(3)));
-    scheduler_->append_token(id, life.tokens.back());
+  const auto span = scheduler_->drafts(id);
+  const std::vector<int32_t> drafts(span.begin(), span.end());
+  for (size_t place = 0;; ++place) {
+    if (chance(60)) return discard(id);
+    if (life.tokens.size() == life.asked.most_tokens || chance(12)) {
+      EXPECT_LE(scheduler_->cached_tokens(id), life.asked.prompt.size() - 1);
+      return end(id);
+    }
+    const bool is_drafted = place < drafts.size() && chance(2);
+    const int32_t token = is_drafted ? drafts[place] : static_cast<int32_t>(pick(3));
+    const bool is_accepted = place < drafts.size() && token == drafts[place];
+    if (!is_accepted) reject(chunk, place);
+    life.tokens.push_back(token);
+    EXPECT_EQ(scheduler_->append_token(id, token), is_accepted);
+    if (!is_accepted) return;
+    ++accepted_;
+    note_contents(chunk, life.tokens.size());
+  }
+}
+
+// The pass's values for the drafted tokens from `place` on are never to be seen.
+void Simulation::reject(const Chunk& chunk, size_t place) {
+  if (scheduler_->tables(chunk.sequence).empty()) return;  // another one was discarded
+  rejected_ += chunk.drafted - place;
+  const size_t end = chunk.begin + chunk.count;
+  for (size_t position = end - chunk.drafted + place; position < end; ++position) {
+    for (size_t group = 0; group < limits_.windows.size(); ++group) {
+      cell(chunk.sequence, group, position) = kRejected;
+    }
   }
 }
 

@@ -30,6 +30,9 @@ class Simulation {
   // Checkpoints of states that were gone on from, and that had made way.
   uint64_t state_hits() const { return scheduler_->counters().state_hits; }
   uint64_t checkpoint_evictions() const { return scheduler_->slots().eviction_count(); }
+  // Drafted tokens.
+  uint64_t accepted() const { return accepted_; }
+  uint64_t rejected() const { return rejected_; }
 
  private:
   // The contents of a page from when it is handed out until it is handed out again: a number that
@@ -54,6 +57,7 @@ class Simulation {
   void add();
   void end_overdue();
   void end(SequenceId id);
+  void propose();
   void pass();
   void check_chunk(const Chunk& chunk);
   void check_promises(const Schedule& schedule);
@@ -65,8 +69,10 @@ class Simulation {
   void after(const Chunk& chunk);
   void discard(SequenceId id);
   void spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven);
-  void note_contents(const Chunk& chunk);
+  // `end`: of the chunk's tokens that are known.
+  void note_contents(const Chunk& chunk, size_t end);
   void note_proof(const Chunk& chunk, Life& life);
+  void reject(const Chunk& chunk, size_t place);
   // A number that stands for the tokens up to `position`; `before` stands for those before it.
   uint64_t content(const Life& life, uint64_t before, size_t position) const;
   uint64_t& cell(SequenceId id, size_t group, size_t position);
@@ -94,6 +100,8 @@ class Simulation {
   size_t ended_ = 0;
   uint64_t overdue_ = 0;
   uint64_t discarded_ = 0;
+  uint64_t accepted_ = 0;
+  uint64_t rejected_ = 0;
 };
 
 }  // namespace lockstep

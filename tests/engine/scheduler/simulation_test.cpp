@@ -25,6 +25,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t discarded = 0;
   uint64_t state_hits = 0;
   uint64_t checkpoint_evictions = 0;
+  uint64_t accepted = 0;
+  uint64_t rejected = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("LOCKSTEP_SIMULATION_SEED=" + std::to_string(seed));
     Simulation life(seed);
@@ -37,6 +39,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     discarded += life.discarded();
     state_hits += life.state_hits();
     checkpoint_evictions += life.checkpoint_evictions();
+    accepted += life.accepted();
+    rejected += life.rejected();
   }
   if (first == last) return;
   // Each of these must have happened often, or it was not tested.
@@ -47,6 +51,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(discarded, tried_cases(1'000U));
   EXPECT_GT(state_hits, tried_cases(500U));
   EXPECT_GT(checkpoint_evictions, tried_cases(1'000U));
+  EXPECT_GT(accepted, tried_cases(10'000U));
+  EXPECT_GT(rejected, tried_cases(10'000U));
 }
 
 }  // namespace

@@ -1,0 +1,102 @@
+#include "engine/scheduler/draft_length.h"
+
+#include <algorithm>
+
+namespace lockstep {
+namespace {
+
+// A tried token's weight when the next one is tried: about the last thirty count.
+constexpr double kKeptByTried = 0.97;
+// And after a pass without a draft: after 35 of them half is forgotten.
+constexpr double kKeptByRest = 0.98;
+// Before anything is known half of a token has been accepted and half rejected.
+constexpr double kPriorAccepted = 0.5;
+constexpr double kPriorTokens = 1;
+
+constexpr double kKeptPass = 0.95;
+// The least variance of the passes' rows that says something about a row's time.
+constexpr double kLeastVariance = 0.02;
+// After so many passes without that it is forgotten.
+constexpr size_t kPassesAlikeMost = 200;
+// The weight of three passes.
+constexpr double kLeastWeight = 2.5;
+// A pass that was held up says little about the next ones.
+constexpr double kPassesSeen = 4;
+
+constexpr double kMargin = 1.25;
+constexpr double kLeastChance = 0.05;
+
+}  // namespace
+
+double DraftAcceptance::rate() const {
+  return (accepted_ + kPriorAccepted) / (accepted_ + rejected_ + kPriorTokens);
+}
+
+void DraftAcceptance::add(size_t accepted, bool rejected) {
+  for (size_t token = 0; token < accepted; ++token) {
+    accepted_ = kKeptByTried * accepted_ + 1;
+    rejected_ *= kKeptByTried;
+  }
+  if (!rejected) return;
+  accepted_ *= kKeptByTried;
+  rejected_ = kKeptByTried * rejected_ + 1;
+}
+
+void DraftAcceptance::rest() {
+  accepted_ *= kKeptByRest;
+  rejected_ *= kKeptByRest;
+}
+
+void RowCost::add(size_t rows, double seconds) {
+  if (seconds <= 0) return;
+  const auto count = static_cast<double>(rows);
+  if (weight_ > kPassesSeen) {
+    const double expected = seconds_ / weight_ + slope_.value_or(0) * (count - rows_ / weight_);
+    seconds = std::min(seconds, 2 * std::max(expected, seconds_ / weight_));
+  }
+  for (double* sum : {&weight_, &rows_, &seconds_, &rows_squared_, &rows_seconds_}) {
+    *sum *= kKeptPass;
+  }
+  weight_ += 1;
+  rows_ += count;
+  seconds_ += seconds;
+  rows_squared_ += count * count;
+  rows_seconds_ += count * seconds;
+  const double mean = rows_ / weight_;
+  const double variance = rows_squared_ / weight_ - mean * mean;
+  if (variance < kLeastVariance) {
+    if (++passes_alike_ > kPassesAlikeMost) slope_.reset();
+    return;
+  }
+  passes_alike_ = 0;
+  slope_ = std::max(0.0, (rows_seconds_ / weight_ - mean * seconds_ / weight_) / variance);
+}
+
+double RowCost::share_of_next(size_t rows) const {
+  const auto count = static_cast<double>(std::max<size_t>(rows, 1));
+  if (!slope_) return kAssumedShare / (1 + (count - 1) * kAssumedShare);
+  const double pass = seconds_ / weight_ + *slope_ * (count - rows_ / weight_);
+  // A row takes no more than its part of the pass.
+  const double most = 1 / count;
+  return pass > 0 ? std::min(*slope_ / pass, most) : most;
+}
+
+size_t RowCost::draft_tokens_most() const {
+  if (slope_) return kDraftTokensMost;
+  return weight_ > kLeastWeight ? 1 : 0;
+}
+
+double least_draft_chance(const RowCost& cost, size_t streams) {
+  return kLeastChance + kMargin * static_cast<double>(streams) * cost.share_of_next(streams);
+}
+
+size_t draft_length(const DraftAcceptance& acceptance, double least_chance) {
+  const double rate = acceptance.rate();
+  size_t length = 0;
+  for (double chance = rate; length < kDraftTokensMost && chance >= least_chance; chance *= rate) {
+    ++length;
+  }
+  return length;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,69 @@
+// How long drafts pay: a sequence's recent acceptance against the measured cost of rows. Nothing
+// here decides what is accepted, so no text depends on it. Has no clock: times are numbers that it
+// is given.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+
+#include "engine/drafting/drafter.h"
+
+namespace lockstep {
+
+// The chance that a drafted token is accepted, those before it being so. The last drafted tokens
+// weigh most; what is not tried is slowly forgotten, so a sequence whose drafts have failed is
+// tried again now and then.
+class DraftAcceptance {
+ public:
+  double rate() const;
+
+  // A pass accepted so many tokens of a draft, and rejected the next one, if there was one.
+  void add(size_t accepted, bool rejected);
+  // A pass of the sequence had no draft.
+  void rest();
+
+ private:
+  double accepted_ = 0;  // tokens, each weighing less than the one after it
+  double rejected_ = 0;
+};
+
+// The cost of one row more in a pass of generated tokens: a line through the last measured passes
+// (least squares; their weights fall by a twentieth a pass). It is known once there have been
+// passes of different sizes, and until a few hundred in a row were all of one: what was measured by
+// chance is measured again.
+class RowCost {
+ public:
+  // A pass of so many rows, and no prompts, took so long.
+  void add(size_t rows, double seconds);
+
+  // The time of one row more, as a part of that of a pass of `rows` rows. While it is not known a
+  // row is taken for kAssumedShare of a pass of one: so little that it is tried.
+  double share_of_next(size_t rows) const;
+  // Drafted tokens of a sequence that may be tried: none before a few passes were measured, one
+  // until the cost is known, then any number.
+  size_t draft_tokens_most() const;
+
+  static constexpr double kAssumedShare = 1.0 / 64;
+
+ private:
+  double weight_ = 0;
+  double rows_ = 0;  // sums over passes
+  double seconds_ = 0;
+  double rows_squared_ = 0;
+  double rows_seconds_ = 0;
+  std::optional<double> slope_;  // seconds a row; none: it is not known
+  size_t passes_alike_ = 0;      // in a row, up to now
+};
+
+// The least chance of acceptance with which a drafted token pays beside so many streams.
+//
+// Without the token a pass gives `streams` tokens in its time T; with it, `streams` + p in T + c.
+// That is no slower where p >= streams * c / T. It has to be more than that, so that what is lost
+// where the chance is overestimated is bounded: a drafter that always errs drops below any least
+// chance after a few tokens, and what is forgotten between them lets about one pass of six try.
+double least_draft_chance(const RowCost& cost, size_t streams);
+
+// How many tokens of a draft have at least that chance to be accepted, all before them included.
+size_t draft_length(const DraftAcceptance& acceptance, double least_chance);
+
+}  // namespace lockstep
