@@ -54,6 +54,34 @@ Result<void> GrammarMatcher::accept(TokenId token) {
   return {};
 }
 
+bool GrammarMatcher::pass_over(TokenId token, Configuration& from) {
+  const std::string_view text = grammar_->trie().text(token);
+  size_t visits = 0;
+  for (const char byte : text) {
+    if (visits > kVisitsMax || !steps_.step(from, static_cast<uint8_t>(byte), stacks_, next_)) {
+      return false;
+    }
+    visits += steps_.visits();
+    std::swap(from, next_);
+  }
+  return !text.empty() && (!from.heads.empty() || from.ended);
+}
+
+size_t GrammarMatcher::fitting(std::span<const TokenId> tokens) {
+  // Stacks of guesses would be counted among the text's own.
+  struct Mark {
+    Stacks& stacks;
+    const size_t size;
+
+    ~Mark() { stacks.truncate(size); }
+  };
+  const Mark mark{stacks_, stacks_.size()};
+  Configuration at = at_;
+  size_t count = 0;
+  while (usable_ && count < tokens.size() && pass_over(tokens[count], at)) ++count;
+  return count;
+}
+
 void GrammarMatcher::forget_left_stacks() {
   Stacks kept;
   std::unordered_map<StackId, StackId> moved = {{Stacks::kBottom, Stacks::kBottom}};

@@ -1,7 +1,9 @@
 // How far one generated text has got in its grammar.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 
 #include "engine/text/grammar/compiled_grammar.h"
 
@@ -20,6 +22,10 @@ class GrammarMatcher {
   // grammar than the limits of Steps; the matcher is of no use then.
   Result<void> accept(TokenId token);
 
+  // How many of these tokens, from the first one on, accept() would take one after the other.
+  // Leaves everything as it was.
+  size_t fitting(std::span<const TokenId> tokens);
+
   // The text may end here.
   bool can_end() const { return at_.ended; }
   // And nothing can follow.
@@ -31,6 +37,9 @@ class GrammarMatcher {
  private:
   static constexpr size_t kStacksMin = 4096;
 
+  // The place behind a token, from `from` on; false: it is not allowed there, or accept() would
+  // fail.
+  bool pass_over(TokenId token, Configuration& from);
   void forget_left_stacks();
 
   std::shared_ptr<const Grammar> grammar_;

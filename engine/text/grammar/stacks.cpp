@@ -32,6 +32,12 @@ StackId Stacks::push(StateId state, StackId parent) {
   return found->second;
 }
 
+void Stacks::truncate(size_t size) {
+  for (; nodes_.size() > size; nodes_.pop_back()) {
+    numbers_.erase(pair_key(nodes_.back().state, nodes_.back().parent));
+  }
+}
+
 // The last move may have been cut off.
 void Steps::begin() {
   visits_ = 0;

@@ -38,6 +38,8 @@ class Stacks {
   StackId push(StateId state, StackId parent);
   const Node& operator[](StackId id) const { return nodes_[id]; }
   size_t size() const { return nodes_.size(); }
+  // Forgets what was pushed since there were so many. Takes no memory.
+  void truncate(size_t size);
 
  private:
   std::vector<Node> nodes_;

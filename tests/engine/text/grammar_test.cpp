@@ -274,6 +274,54 @@ TEST(GrammarTest, masks_allow_exactly_the_tokens_whose_bytes_may_follow) {
   }
 }
 
+// Guesses are allowed tokens, and now and then any.
+TEST(GrammarTest, guesses_are_followed_as_far_as_they_are_allowed_and_leave_no_trace) {
+  constexpr unsigned kSeed = 20241;
+  RecordProperty("seed", static_cast<int>(kSeed));
+  std::mt19937 random(kSeed);
+  const auto any_allowed = [&](GrammarMatcher& matcher) -> std::optional<TokenId> {
+    std::vector<TokenId> allowed;
+    const auto mask = matcher.allowed();
+    for (size_t index = 0; index < trie()->vocabulary_size(); ++index) {
+      const auto token = static_cast<TokenId>(index);
+      if ((*mask)->allows(token)) allowed.push_back(token);
+    }
+    return allowed.empty() ? std::nullopt : std::optional(allowed[random() % allowed.size()]);
+  };
+  size_t followed = 0;
+  for (const Case& test : cases()) {
+    const auto grammar = compile(test.kind, test.source);
+    ASSERT_TRUE(grammar.has_value());
+    GrammarMatcher matcher(*grammar);
+    for (int step = 0; step < 24 && !matcher.must_end(); ++step) {
+      std::vector<TokenId> guesses;
+      GrammarMatcher ahead = matcher;
+      size_t fitting = 0;
+      bool fits = true;
+      while (guesses.size() < 8) {
+        const bool is_wild = random() % 6 == 0;
+        const auto allowed = ahead.allowed();
+        const auto token =
+            is_wild || !fits
+                ? std::optional(static_cast<TokenId>(random() % trie()->vocabulary_size()))
+                : any_allowed(ahead);
+        if (!token) break;
+        guesses.push_back(*token);
+        fits = fits && (*allowed)->allows(*token) && ahead.accept(*token).has_value();
+        fitting += fits ? 1 : 0;
+      }
+      const size_t stacks = matcher.stack_count();
+      ASSERT_EQ(matcher.fitting(guesses), fitting) << test.source;
+      ASSERT_EQ(matcher.stack_count(), stacks);
+      followed += fitting;
+      const auto token = any_allowed(matcher);
+      if (!token) break;
+      ASSERT_TRUE(matcher.accept(*token).has_value());
+    }
+  }
+  EXPECT_GT(followed, 100U);
+}
+
 TEST(GrammarTest, no_control_or_end_token_is_text) {
   for (const TokenId token : tokenizer().end_tokens()) EXPECT_FALSE(trie()->is_text(token));
   const auto begin = tokenizer().find("<|begin|>");
