@@ -96,7 +96,8 @@ struct Engine::Parts {
   RowUse use;
   bool knows_segments = false;  // has_segments()
   Machine machine;
-  Settings settings;  // what the options come to on this machine
+  Settings settings;                    // what the options come to on this machine
+  const DrafterRow* drafter = nullptr;  // none: no token is drafted
   ModelLayout layout;
   MemoryHandover handover;
   MemoryIdentity identity;  // empty where nothing is kept
@@ -148,6 +149,13 @@ Result<void> Engine::Parts::read_texts() {
 Result<void> Engine::Parts::lay_out() {
   auto parsed = parse(options, *kernels, machine);
   if (!parsed) return std::unexpected(parsed.error());
+  auto chosen = choose_drafter(options.speculate);
+  if (!chosen) return std::unexpected(chosen.error());
+  drafter = *chosen;
+  if (options.draft_tokens > kDraftTokensMost) {
+    return invalid_input("draft_tokens is {}; it must be at most {}", *options.draft_tokens,
+                         kDraftTokensMost);
+  }
   auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);
@@ -321,11 +329,20 @@ Result<void> Engine::Parts::load() {
         "checkpoints, behind which the prefix cache finds prompts",
         limits.sequence_count, limits.state_slots - limits.sequence_count);
   }
+  limits.draft_tokens = options.draft_tokens;
+  if (drafter != nullptr && limits.state_slots > 0) {
+    spdlog::info(
+        "no tokens are drafted: a state of a sequence cannot take back what a rejected token has "
+        "done to it");
+  } else if (drafter != nullptr && !limits.whole_sequences) {
+    spdlog::info("tokens are drafted by {} where that pays", drafter->name);
+  }
   limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                      use, counters, PassHooks{machine.before_pass, on_failure});
+                                      use, counters, PassHooks{machine.before_pass, on_failure},
+                                      drafter);
   return {};
 }
 

@@ -54,6 +54,11 @@ struct EngineOptions {
   std::string kv_format = "f16";    // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
+  // Drafts tokens for passes to verify, which never changes what is generated: "auto", "none", or
+  // the name of a drafter (drafter.h).
+  std::string speculate = "auto";
+  // Drafted tokens of a sequence in a pass, at most 15; none: as many as pay by measured times.
+  std::optional<uint32_t> draft_tokens = {};
   // Diagnosis: the fusion rules that are switched off, by name, or "all". No bit of an answer
   // depends on them.
   std::vector<std::string> without_fusion = {};

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/drafting/drafter.h"
 #include "engine/sampling/sampler.h"
 #include "engine/text/grammar.h"
 #include "engine/text/tokenizer.h"
@@ -55,6 +56,11 @@ struct Output {
   uint32_t prompt_tokens = 0;          // totals so far, right in every Output
   uint32_t cached_tokens = 0;          // of the prompt: taken from the prefix cache, not computed
   uint32_t generated_tokens = 0;
+  // Drafted tokens (docs/speculation.md) by what became of them; rejected ones are no part of
+  // anything else. A draft whose tokens the client is just hearing of counts as rejected from there
+  // on.
+  uint32_t accepted_draft_tokens = 0;
+  uint32_t rejected_draft_tokens = 0;
   std::optional<double> queue_seconds;  // from its submission to its first pass; none before
 };
 
@@ -104,6 +110,13 @@ struct Request {
   std::optional<uint32_t> prompt_logprobs;  // the same for prompt tokens
   std::shared_ptr<const Grammar> grammar;   // what the generated text must be; none: anything
   std::optional<ReasoningLimit> reasoning;  // not with a grammar
+  // Drafts never change what is generated, only how fast.
+  bool speculation = true;  // false: no token is drafted
+  // Tokens that the answer is expected to repeat, for the drafter; null: none.
+  std::shared_ptr<const std::vector<TokenId>> prediction;
+  // Makes a drafter of the caller's instead of the engine's, if there is one; throws nothing but
+  // std::bad_alloc.
+  std::function<std::unique_ptr<Drafter>()> make_drafter = {};
   // Called by the engine's thread, in order; must not block. After the Output with `finish` it is
   // destroyed and never called again.
   std::function<void(Output&&)> on_output;

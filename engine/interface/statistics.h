@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/histogram.h"
+#include "engine/drafting/drafter.h"
 
 namespace lockstep {
 
@@ -78,6 +79,9 @@ struct EngineStatistics {
   std::array<uint64_t, kRejectionCount> rejected = {};  // by Rejection
   uint64_t prompt_tokens = 0;                           // computed, each once
   uint64_t generated_tokens = 0;
+  uint64_t drafts = 0;  // that passes have verified, each of one sequence
+  std::array<uint64_t, kDraftTokensMost> drafted_tokens = {};         // by place in the draft
+  std::array<uint64_t, kDraftTokensMost> accepted_draft_tokens = {};  // of them
   uint64_t kv_pages = 0;
   uint64_t kv_pages_free = 0;        // that hold nothing
   uint64_t kv_pages_cached = 0;      // that hold a prefix and are used by no request

@@ -264,13 +264,13 @@ bool Sampler::adjusts() const {
   return !parameters_.logit_bias.empty() || (penalizes_ && !counts_.empty());
 }
 
-LogitDrawRequest Sampler::draw_request() const {
+LogitDrawRequest Sampler::draw_request(size_t ahead) const {
   const bool limited = parameters_.top_k > 0 && parameters_.top_k < vocabulary_size_;
   if (!(parameters_.temperature > 0.0F) || limited || adjusts()) return {};
   // A cut by top_p needs the sum of all weights.
   return {.inverse_temperature = inverse_temperature(parameters_.temperature),
           .weight_min = parameters_.top_p < 1.0F ? 0.0F : parameters_.min_p,
-          .uniform = uniform(parameters_.seed, draws_)};
+          .uniform = uniform(parameters_.seed, draws_ + ahead)};
 }
 
 std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max,

@@ -2,6 +2,7 @@
 // the number of the token alone, so the same request gives the same text in any company.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -43,8 +44,10 @@ class Sampler {
   std::optional<TokenId> sample(const LogitCandidates& candidates, std::span<const TokenId> banned);
 
   // The draw of the next pick from the row if nothing is adjusted and no candidate would do;
-  // otherwise an empty request. The next sample() takes its outcome with the candidates.
-  LogitDrawRequest draw_request() const;
+  // otherwise an empty request. The next sample() takes its outcome with the candidates. `ahead`:
+  // likewise of the pick that comes so many after the next one; it is of use if it is what would be
+  // asked for then.
+  LogitDrawRequest draw_request(size_t ahead = 0) const;
 
  private:
   // The known facts of the tokens that are no candidates, adjusted.

@@ -21,7 +21,7 @@ double seconds_since(Generation::Clock::time_point start) {
 EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        const WaitingLimits& waiting, const Tokenizer& tokenizer,
                        size_t vocabulary_size, RowUse use, EngineCounters& counters,
-                       PassHooks hooks)
+                       PassHooks hooks, const DrafterRow* drafter)
     : executor_(executor),
       scheduler_(limits),
       running_most_(limits.sequence_count),
@@ -32,6 +32,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       counters_(counters),
       unusable_streak_(counters.unusable_submissions),
       hooks_(std::move(hooks)),
+      drafter_(drafter),
       throughput_(executor.pass_deadline()),
       hidden_row_(executor.hidden_width()) {
   batch_.group_count = limits.windows.size();
@@ -275,6 +276,7 @@ void EngineLoop::end(Generation& generation, FinishReason reason, const std::str
 
 void EngineLoop::step() {
   const auto begin = Generation::Clock::now();
+  propose_drafts();
   const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
   if (schedule.chunks.empty()) return;
   fill_batch(schedule);
@@ -364,19 +366,25 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
                                                 std::memory_order_relaxed);
       {
         const MutexLock lock(mutex_);
-        shares_.start(generation.submission, generation.prompt_count());
+        shares_.start(generation.submission, generation.queued_tokens());
         note_shares();
       }
       generation.queue_seconds = seconds_since(generation.submitted_at);
       counters_.queue_seconds.observe(*generation.queue_seconds);
     }
+    const std::vector<TokenId>& known = generation.tokens();
+    const std::span<const TokenId> drafted = scheduler_.drafts(chunk.sequence);
     for (size_t index = chunk.begin; index < chunk.begin + chunk.count; ++index) {
       if (wants_logits(generation, chunk, index)) {
         batch_.logit_tokens.push_back(static_cast<uint32_t>(batch_.tokens.size()));
-        const bool last = chunk.sample && index + 1 == chunk.begin + chunk.count;
-        if (draws) batch_.draws.push_back(last ? generation.draw_request() : LogitDrawRequest());
+        const bool sampled = chunk.sample && index + 1 >= known.size();
+        if (draws) {
+          batch_.draws.push_back(sampled ? generation.draw_request(index + 1 - known.size())
+                                         : LogitDrawRequest());
+        }
       }
-      batch_.tokens.push_back({.token = generation.tokens()[index],
+      const bool is_known = index < known.size();
+      batch_.tokens.push_back({.token = is_known ? known[index] : drafted[index - known.size()],
                                .position = static_cast<uint32_t>(index),
                                .sequence = slot,
                                .segment = index < generation.request().second_text ? 0U : 1U});
@@ -417,8 +425,15 @@ void EngineLoop::postprocess(const Schedule& schedule) {
   }
 }
 
+// Each row that is sampled from is the next token's: of the known tokens' last one, and of drafted
+// ones as long as they are what has been sampled.
 void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t row) {
   const size_t end = chunk.begin + chunk.count;
+  const size_t known = end - chunk.drafted;
+  // Kept: the scheduler forgets them while they are verified.
+  const std::span<const TokenId> drafted = scheduler_.drafts(chunk.sequence);
+  drafts_.assign(drafted.begin(), drafted.end());
+  count_draft(generation, chunk);
   for (size_t index = chunk.logits_begin; index < end; ++index) {
     LogitRow logits = executor_.logits(row++);
     if (!logits.is_finite()) return discard(generation);
@@ -427,8 +442,10 @@ void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t r
       if (!all) return;  // the executor has failed
       generation.add_prompt_logits(index, *all);
     }
-    // The chunk's last token: the generation may be gone after this.
-    if (chunk.sample && index + 1 == end) advance(generation, logits);
+    if (!chunk.sample || index + 1 < known) continue;
+    const size_t place = index + 1 - known;
+    // The generation may be gone after this.
+    if (!advance(generation, logits, place)) return;
   }
 }
 
@@ -443,10 +460,15 @@ void EngineLoop::discard(Generation& generation) {
       "the model's output holds no usable numbers (NaN or infinity)", /*usable=*/false);
 }
 
-// A token is counted before the client's callback runs.
-void EngineLoop::advance(Generation& generation, LogitRow& logits) {
+// A token is counted before the client's callback runs. True: it is the one at `place` of the draft
+// in drafts_, so the pass has the row behind it, and the request goes on.
+bool EngineLoop::advance(Generation& generation, LogitRow& logits, size_t place) {
   const auto ended = generation.advance(logits, [&] {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
+    if (place < drafts_.size() && generation.tokens().back() == drafts_[place]) {
+      ++generation.accepted_tokens;
+      counters_.accepted_draft_tokens[place].fetch_add(1, std::memory_order_relaxed);
+    }
     if (generation.last_token_at) {
       counters_.inter_token_seconds.observe(seconds_since(*generation.last_token_at));
     } else {
@@ -454,15 +476,16 @@ void EngineLoop::advance(Generation& generation, LogitRow& logits) {
     }
     generation.last_token_at = Generation::Clock::now();
   });
-  if (!ended) return;  // the executor has failed
+  if (!ended) return false;  // the executor has failed
   if (*ended) {
     unusable_streak_.note_end(generation.finished());
     retire(generation);
-  } else {
-    is_scheduler_changing_ = true;
-    scheduler_.append_token(generation.sequence, generation.tokens().back());
-    is_scheduler_changing_ = false;
+    return false;
   }
+  is_scheduler_changing_ = true;
+  const bool goes_on = scheduler_.append_token(generation.sequence, generation.tokens().back());
+  is_scheduler_changing_ = false;
+  return goes_on;
 }
 
 void EngineLoop::retire(Generation& generation, bool usable) {
@@ -490,7 +513,7 @@ void EngineLoop::leave(Generation& generation) {
 }
 
 EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
-  return {generation.id(), generation.submission, generation.places, generation.prompt_count(),
+  return {generation.id(), generation.submission, generation.places, generation.queued_tokens(),
           !generation.started};
 }
 

@@ -38,9 +38,10 @@ struct PassHooks {
 class EngineLoop {
  public:
   // All references must outlive this. Starts the thread.
+  // `drafter`: of requests that bring none; null: those take no drafts.
   EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
              const Tokenizer& tokenizer, size_t vocabulary_size, RowUse use,
-             EngineCounters& counters, PassHooks hooks);
+             EngineCounters& counters, PassHooks hooks, const DrafterRow* drafter);
   // Cancels what is left and joins the thread.
   ~EngineLoop();
 
@@ -117,6 +118,11 @@ class EngineLoop {
   void end(Generation& generation, FinishReason reason, const std::string& error,
            bool usable = true);
   void step();
+  void propose_drafts();
+  void propose_draft(Generation& generation);
+  std::span<const TokenId> draft(Generation& generation, size_t most);
+  std::unique_ptr<Drafter> make_drafter(const Generation& generation) const;
+  bool has_learned(Generation& generation);
   Result<void> compute();
   void fail(Error error) LOCKSTEP_EXCLUDES(mutex_);
   bool has_failure() const LOCKSTEP_EXCLUDES(mutex_);
@@ -130,7 +136,8 @@ class EngineLoop {
   void use_states(Generation& generation, const Chunk& chunk, size_t row);
   void finish_pooled(Generation& generation, const Chunk& chunk);
   void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
-  void advance(Generation& generation, LogitRow& logits);
+  void count_draft(Generation& generation, const Chunk& chunk);
+  bool advance(Generation& generation, LogitRow& logits, size_t place);
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
   void leave(Generation& generation);
@@ -149,11 +156,14 @@ class EngineLoop {
   EngineCounters& counters_;
   UnusableStreak unusable_streak_;
   const PassHooks hooks_;
+  const DrafterRow* const drafter_;
   LoopActivity activity_;
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
   std::vector<float> hidden_row_;  // reused
+  std::vector<TokenId> drafts_;    // likewise, of one sequence
+  size_t learned_ = 0;             // tokens that drafters were told before this pass
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 

@@ -22,11 +22,13 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
   demand.requests = requests.size();
   demand.places = 0;
   demand.prompt_tokens = 0;
+  size_t prompt_tokens = 0;
   if (!requests.empty()) demand.tenant = requests.front().tenant;
   for (Request& request : requests) {
-    demand.prompt_tokens += request.prompt.size();
     generations.push_back(make_generation(std::move(request)));
     Generation& made = *generations.back();
+    prompt_tokens += made.prompt_count();
+    demand.prompt_tokens += made.queued_tokens();
     const bool shares_place = made.pooled && generations.size() < requests.size();
     made.places = shares_place ? 0 : 1;
     demand.places += made.places;
@@ -52,7 +54,7 @@ Result<std::vector<RequestId>> EngineLoop::submit(std::vector<Request> requests)
     std::ranges::copy(*displaced, std::back_inserter(inbox_.displaced));
     std::ranges::move(generations, std::back_inserter(inbox_.submitted));
     open_.merge(opened);
-    counters_.waiting_prompt_tokens.fetch_add(demand.prompt_tokens, std::memory_order_relaxed);
+    counters_.waiting_prompt_tokens.fetch_add(prompt_tokens, std::memory_order_relaxed);
     note_shares();
   }
   wake_.notify_one();

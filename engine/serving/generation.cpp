@@ -155,13 +155,17 @@ LogitCandidates Generation::masked(const LogitCandidates& candidates, const Toke
 }
 
 // Log-probabilities need the whole row, and who has it needs no draw.
-LogitDrawRequest Generation::draw_request() const {
-  const bool bans = generated_count() < request_.min_tokens;
+LogitDrawRequest Generation::draw_request(size_t ahead) const {
+  const bool bans = generated_count() + ahead < request_.min_tokens;
   const bool is_free = !matcher_ && !(reasoning_ && reasoning_->next());
   if (pooled || request_.max_tokens == 0 || request_.logprobs || !is_free || bans) {
     return {};
   }
-  return sampler_.draw_request();
+  return sampler_.draw_request(ahead);
+}
+
+size_t Generation::fitting_drafts(std::span<const TokenId> drafts) {
+  return matcher_ ? matcher_->fitting(drafts) : drafts.size();
 }
 
 std::span<const float> Generation::only(std::span<const float> logits, TokenId token) {
@@ -304,6 +308,8 @@ void Generation::send(Output output) {
   output.prompt_tokens = static_cast<uint32_t>(prompt_count_);
   output.cached_tokens = static_cast<uint32_t>(cached_tokens);
   output.generated_tokens = static_cast<uint32_t>(generated_count());
+  output.accepted_draft_tokens = accepted_tokens;
+  output.rejected_draft_tokens = drafted_tokens - accepted_tokens;
   output.queue_seconds = queue_seconds;
   const bool news =
       output.finish || !output.text.empty() || !output.tokens.empty() || !output.prompt.empty();

@@ -6,10 +6,12 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/drafting/drafter.h"
 #include "engine/interface/request.h"
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
@@ -31,6 +33,10 @@ class Generation {
   const std::vector<TokenId>& tokens() const { return tokens_; }  // prompt and generated
   const Request& request() const { return request_; }             // but for its prompt
   size_t prompt_count() const { return prompt_count_; }
+  // Tokens that it brings: its prompt's and its prediction's.
+  size_t queued_tokens() const {
+    return prompt_count_ + (request_.prediction ? request_.prediction->size() : 0);
+  }
   size_t generated_count() const { return tokens_.size() - prompt_count_; }
   bool wants_prompt_logits() const { return request_.prompt_logprobs.has_value(); }
   // Most tokens that are ever computed: the last one sampled never is.
@@ -40,8 +46,11 @@ class Generation {
   void add_prompt_logits(size_t index, std::span<const float> logits);
 
   // The draw that advance() would make, for the rank that holds the logits; a default one:
-  // advance() draws from the logits itself.
-  LogitDrawRequest draw_request() const;
+  // advance() draws from the logits itself. `ahead`: of the call that comes so many after the next.
+  LogitDrawRequest draw_request(size_t ahead = 0) const;
+
+  // How many of the drafted tokens, from the first one on, the grammar would allow.
+  size_t fitting_drafts(std::span<const TokenId> drafts);
 
   // Samples the next token from the logits (finite ones) after the last one, calls `sampled` if
   // there is one, and tells the client what has become certain. True if the request has ended with
@@ -70,6 +79,12 @@ class Generation {
   size_t cached_tokens = 0;             // of the prompt, found in the prefix cache
   bool started = false;                 // has been part of a pass
   std::optional<double> queue_seconds;  // until it was
+  bool takes_drafts = true;             // as far as is known: they may be switched off
+  std::unique_ptr<Drafter> drafter;     // once it generates
+  size_t drafter_expects = 0;           // of the prediction: told to it
+  size_t drafter_knows = 0;             // of the tokens: likewise
+  uint32_t drafted_tokens = 0;          // that passes have computed and verified
+  uint32_t accepted_tokens = 0;         // of them
 
  private:
   // A token whose text lies at [begin, end) of the generated text, not sent yet.

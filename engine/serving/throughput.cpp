@@ -21,7 +21,7 @@ constexpr double kRetrySecondsMax = 60;
 PassTokens pass_tokens(const Schedule& schedule) {
   PassTokens tokens;
   for (const Chunk& chunk : schedule.chunks) {
-    tokens.all += chunk.count;
+    tokens.all += chunk.count - chunk.drafted;
     if (chunk.generated) continue;
     tokens.prompted += chunk.count;
     tokens.prompt_work += prompt_work(chunk.begin, chunk.count);

@@ -1,0 +1,98 @@
+// Speculation in the engine's loop: what is drafted before a pass, and how it is counted.
+#include <algorithm>
+#include <exception>
+#include <span>
+
+#include "engine/base/log.h"
+#include "engine/serving/engine_loop.h"
+
+namespace lockstep {
+namespace {
+
+// Tokens that drafters are told before one pass: a tenth of a millisecond, however long predictions
+// and prompts are. One that has not been told all drafts nothing.
+constexpr size_t kLearnedMost = 4096;
+// But each is told so many: those that generate know their text, and others take it from none.
+constexpr size_t kLearnedLeast = kDraftTokensMost + 1;
+
+}  // namespace
+
+// Only of sequences for which the scheduler expects it to pay.
+void EngineLoop::propose_drafts() {
+  learned_ = 0;
+  for (const auto& [sequence, generation] : by_sequence_) {
+    if (generation->started && generation->takes_drafts) propose_draft(*generation);
+  }
+}
+
+// A drafter that fails is asked no more: its request goes on without.
+void EngineLoop::propose_draft(Generation& generation) {
+  const size_t most = scheduler_.draft_tokens_most(generation.sequence);
+  if (most == 0) return;
+  std::span<const TokenId> drafts;
+  try {
+    drafts = draft(generation, most);
+  } catch (const std::exception& error) {
+    log_surely([&] {
+      spdlog::error("request {} goes on without drafts: {}", generation.id(), error.what());
+    });
+    generation.drafter.reset();
+  }
+  if (generation.drafter == nullptr) generation.takes_drafts = false;
+  if (!drafts.empty()) scheduler_.propose(generation.sequence, drafts);
+}
+
+// The drafted tokens as far as they may come next; valid until the next draft.
+std::span<const TokenId> EngineLoop::draft(Generation& generation, size_t most) {
+  if (generation.drafter == nullptr) generation.drafter = make_drafter(generation);
+  if (generation.drafter == nullptr) return {};
+  if (!has_learned(generation)) return {};
+  drafts_.resize(most);
+  const auto drafts = std::span(drafts_).first(generation.drafter->draft(drafts_));
+  // A client's prediction may hold any number.
+  const auto is_no_token = [&](TokenId token) {
+    return token < 0 || static_cast<size_t>(token) >= vocabulary_size_;
+  };
+  const auto end = std::ranges::find_if(drafts, is_no_token);
+  const std::span<const TokenId> tokens(drafts.begin(), end);
+  return tokens.first(generation.fitting_drafts(tokens));
+}
+
+std::unique_ptr<Drafter> EngineLoop::make_drafter(const Generation& generation) const {
+  const Request& request = generation.request();
+  if (!request.speculation) return nullptr;
+  if (request.make_drafter) return request.make_drafter();
+  if (drafter_ == nullptr) return nullptr;
+  return drafter_->make(generation.queued_tokens());
+}
+
+// Tells the drafter what it does not know of the prediction and the text, as much as may be before
+// one pass.
+bool EngineLoop::has_learned(Generation& generation) {
+  size_t left = std::max(kLearnedMost - std::min(kLearnedMost, learned_), kLearnedLeast);
+  const auto next = [&](std::span<const TokenId> tokens, size_t& told) {
+    const auto piece = tokens.subspan(told, std::min(tokens.size() - told, left));
+    told += piece.size();
+    left -= piece.size();
+    learned_ += piece.size();
+    return piece;
+  };
+  const auto& prediction = generation.request().prediction;
+  if (prediction && generation.drafter_expects < prediction->size()) {
+    generation.drafter->expect(next(*prediction, generation.drafter_expects));
+    if (generation.drafter_expects < prediction->size()) return false;
+  }
+  generation.drafter->add(next(generation.tokens(), generation.drafter_knows));
+  return generation.drafter_knows == generation.tokens().size();
+}
+
+void EngineLoop::count_draft(Generation& generation, const Chunk& chunk) {
+  if (chunk.drafted == 0) return;
+  generation.drafted_tokens += static_cast<uint32_t>(chunk.drafted);
+  counters_.drafts.fetch_add(1, std::memory_order_relaxed);
+  for (size_t place = 0; place < chunk.drafted; ++place) {
+    counters_.drafted_tokens[place].fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+}  // namespace lockstep

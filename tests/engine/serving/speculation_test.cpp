@@ -1,0 +1,413 @@
+// With any drafts an answer has the text and the log-probabilities of one without drafts.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/drafting/drafter.h"
+#include "tests/engine/engine_fixture.h"
+#include "tests/tried_cases.h"
+
+namespace lockstep {
+namespace {
+
+// Knows the answer. Tells it, or something else in its place, as its kind wants.
+class ScriptedDrafter : public Drafter {
+ public:
+  enum class Kind { kRight, kWrong, kMixed };
+
+  // `begin`: the prompt's tokens.
+  ScriptedDrafter(Kind kind, size_t begin, std::vector<TokenId> answer)
+      : kind_(kind), begin_(begin), answer_(std::move(answer)) {}
+
+  void add(std::span<const TokenId> tokens) override { known_ += tokens.size(); }
+  size_t draft(std::span<TokenId> drafts) override {
+    size_t count = 0;
+    for (size_t index = known_ - begin_; index < answer_.size() && count < drafts.size();
+         ++index, ++count) {
+      const bool is_right = kind_ == Kind::kRight || (kind_ == Kind::kMixed && index % 5 != 3);
+      drafts[count] = is_right ? answer_[index] : answer_[index] == 1 ? 2 : 1;
+    }
+    return count;
+  }
+
+ private:
+  Kind kind_;
+  size_t begin_;
+  std::vector<TokenId> answer_;
+  size_t known_ = 0;
+};
+
+using Kind = ScriptedDrafter::Kind;
+
+class SpeculationTest : public EngineTest {
+ protected:
+  SpeculationTest() {
+    options_.context_tokens = 320;
+    options_.draft_tokens = 7;
+    options_.speculate = "none";
+  }
+
+  struct Heard {
+    FinishReason finish = FinishReason::kError;
+    std::string text;
+    std::vector<TokenId> tokens;
+    std::vector<float> logprobs;
+
+    bool operator==(const Heard&) const = default;
+  };
+  static Heard heard(Answer& answer) {
+    Heard result;
+    result.finish = answer.wait();
+    result.text = answer.text();
+    for (const OutputToken& token : answer.tokens()) {
+      result.tokens.push_back(token.token);
+      result.logprobs.push_back(token.logprob);
+      for (const TokenLogprob& top : token.top) result.logprobs.push_back(top.logprob);
+    }
+    return result;
+  }
+
+  // By number: greedy and sampled, with penalties, biases, grammars, stop strings and bans.
+  Request nth(size_t number) {
+    Request asked = request(std::string(3 + number % 5 * 17, static_cast<char>('a' + number % 2)) +
+                                " of " + std::to_string(number),
+                            static_cast<uint32_t>(90 - number % 4 * 9), number);
+    asked.logprobs = number % 3;
+    SamplingParameters& sampling = asked.sampling;
+    sampling.temperature = std::array{0.0F, 1.0F, 0.6F, 1.7F}[number % 4];
+    if (number % 3 == 1) sampling.top_k = 5;
+    if (number % 5 == 2) sampling.top_p = 0.8F;
+    if (number % 7 == 3) sampling.min_p = 0.05F;
+    if (number % 6 == 4) sampling.repetition_penalty = 1.3F;
+    if (number % 6 == 5) sampling.presence_penalty = 0.7F;
+    if (number % 9 == 6) sampling.frequency_penalty = 0.4F;
+    if (number % 8 == 3) sampling.logit_bias = {{5, 2.0F}, {9, -3.0F}};
+    if (number % 10 == 7) asked.grammar = grammar();
+    if (number % 10 == 4) asked.stop = {"e", "zq"};
+    if (number % 10 == 8) {
+      asked.ignore_eos = false;
+      asked.min_tokens = 12;
+      asked.stop_tokens = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+    }
+    asked.priority = static_cast<int32_t>(number % 3);
+    return asked;
+  }
+  std::shared_ptr<const Grammar> grammar() {
+    auto compiled =
+        engine().compile_grammar({GrammarSource::Kind::kRegex, "([a-f]{2,5}[0-9 ]){3,12}"});
+    if (!compiled) throw std::runtime_error(compiled.error().message);
+    return *compiled;
+  }
+
+  static void script(Request& asked, Kind kind, const Heard& answer) {
+    asked.make_drafter = [kind, begin = asked.prompt.size(), tokens = answer.tokens] {
+      return std::make_unique<ScriptedDrafter>(kind, begin, tokens);
+    };
+  }
+
+  static std::shared_ptr<const std::vector<TokenId>> predicted(std::vector<TokenId> tokens) {
+    return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
+  }
+
+  std::vector<Heard> without_drafts(size_t count) {
+    std::vector<Heard> answers;
+    for (size_t number = 0; number < count; ++number) {
+      Answer answer;
+      Request asked = nth(number);
+      asked.speculation = false;
+      submit(std::move(asked), answer);
+      answers.push_back(heard(answer));
+    }
+    EXPECT_EQ(engine().statistics().drafts, 0U);
+    return answers;
+  }
+
+  uint64_t accepted() {
+    uint64_t sum = 0;
+    for (const uint64_t tokens : engine().statistics().accepted_draft_tokens) sum += tokens;
+    return sum;
+  }
+  uint64_t drafted() {
+    uint64_t sum = 0;
+    for (const uint64_t tokens : engine().statistics().drafted_tokens) sum += tokens;
+    return sum;
+  }
+};
+
+constexpr size_t kRequests = 30;
+
+TEST_F(SpeculationTest, no_drafter_changes_an_answer_alone) {
+  for (const char* arithmetic : {"exact", "fast"}) {
+    SCOPED_TRACE(arithmetic);
+    options_.arithmetic = arithmetic;
+    options_.speculate = "none";
+    engine_.reset();
+    const std::vector<Heard> plain = without_drafts(kRequests);
+    for (const Kind kind : {Kind::kRight, Kind::kWrong, Kind::kMixed}) {
+      engine_.reset();
+      for (size_t number = 0; number < kRequests; ++number) {
+        Answer answer;
+        Request asked = nth(number);
+        script(asked, kind, plain[number]);
+        submit(std::move(asked), answer);
+        EXPECT_EQ(heard(answer), plain[number]) << number << ", kind " << static_cast<int>(kind);
+      }
+      EXPECT_GT(drafted(), 100U);
+      EXPECT_TRUE((accepted() > 0) == (kind != Kind::kWrong));
+    }
+    options_.speculate = "ngram";
+    engine_.reset();
+    for (size_t number = 0; number < kRequests; ++number) {
+      Answer answer;
+      Request asked = nth(number);
+      if (number % 2 == 0) asked.prediction = predicted(plain[number].tokens);
+      submit(std::move(asked), answer);
+      EXPECT_EQ(heard(answer), plain[number]) << number << " by grams";
+    }
+    EXPECT_GT(accepted(), 100U);
+  }
+}
+
+TEST_F(SpeculationTest, no_drafter_changes_answers_beside_others_with_few_pages) {
+  for (const uint32_t ranks : {1U, 2U}) {
+    for (const char* arithmetic : {"exact", "fast"}) {
+      SCOPED_TRACE(std::string(arithmetic) + " on ranks: " + std::to_string(ranks));
+      options_.arithmetic = arithmetic;
+      options_.rank_count = ranks;
+      options_.worker_count = 1;
+      options_.kv_pages = 0;
+      options_.speculate = "none";
+      engine_.reset();
+      const std::vector<Heard> plain = without_drafts(kRequests);
+      options_.speculate = "ngram";
+      options_.kv_pages = 6;  // of sequences of up to three
+      engine_.reset();
+      std::vector<std::unique_ptr<Answer>> answers;
+      Gate gate;
+      Answer held;
+      hold(gate, held);
+      for (size_t number = 0; number < kRequests; ++number) {
+        answers.push_back(std::make_unique<Answer>());
+        Request asked = nth(number);
+        const auto kind = std::array<std::optional<Kind>, 4>{
+            Kind::kMixed, std::nullopt, Kind::kRight, Kind::kWrong}[number / 4 % 4];
+        if (kind) script(asked, *kind, plain[number]);
+        if (!kind) asked.prediction = predicted(plain[number].tokens);
+        submit(std::move(asked), *answers.back());
+      }
+      gate.open();
+      for (size_t number = 0; number < kRequests; ++number) {
+        EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
+      }
+      EXPECT_GT(engine().statistics().preemptions, 0U);
+      EXPECT_GT(accepted(), 100U);
+      EXPECT_GT(drafted(), accepted() + 100U);
+    }
+  }
+}
+
+// No request finds rejected tokens: the next turn has the bits of a cold one.
+TEST_F(SpeculationTest, the_prefix_cache_learns_no_rejected_token) {
+  options_.arithmetic = "exact";
+  Request first = request(std::string(60, 'c'), 120);
+  first.logprobs = 0;
+  Answer plain;
+  submit(first, plain);
+  const Heard answer = heard(plain);
+  std::vector<TokenId> turn = first.prompt;
+  turn.insert(turn.end(), answer.tokens.begin(), answer.tokens.end());
+  Request second = request("", 40);
+  second.prompt = turn;
+  second.prompt.push_back(turn.front());
+  second.logprobs = 0;
+  engine_.reset();
+  Answer cold;
+  submit(second, cold);
+  const Heard expected = heard(cold);
+  for (const Kind kind : {Kind::kWrong, Kind::kMixed}) {
+    engine_.reset();
+    Answer drafted;
+    Request again = first;
+    script(again, kind, answer);
+    submit(std::move(again), drafted);
+    EXPECT_EQ(heard(drafted), answer);
+    Answer warm;
+    submit(second, warm);
+    EXPECT_EQ(heard(warm), expected);
+    EXPECT_EQ(warm.cached(), 128U);
+  }
+}
+
+TEST_F(SpeculationTest, right_drafts_take_a_pass_for_eight_tokens) {
+  Request asked = request("count", 81);
+  asked.sampling.temperature = 0;
+  Answer plain;
+  submit(asked, plain);
+  const Heard answer = heard(plain);
+  const uint64_t before = engine().statistics().steps;
+  script(asked, Kind::kRight, answer);
+  Answer fast;
+  submit(std::move(asked), fast);
+  EXPECT_EQ(heard(fast), answer);
+  // The prompt gives the first token, ten passes of eight the others.
+  EXPECT_EQ(engine().statistics().steps - before, 11U);
+}
+
+TEST_F(SpeculationTest, a_request_without_speculation_takes_no_drafts) {
+  options_.speculate = "ngram";
+  Request asked = request(std::string(40, 'r'), 60);
+  asked.sampling.temperature = 0;
+  asked.speculation = false;
+  Answer plain;
+  submit(asked, plain);
+  const Heard answer = heard(plain);
+  EXPECT_EQ(drafted(), 0U);
+  asked.speculation = true;
+  asked.prediction = predicted(answer.tokens);
+  Answer fast;
+  submit(std::move(asked), fast);
+  EXPECT_EQ(heard(fast), answer);
+  EXPECT_GT(drafted(), 0U);
+}
+
+// However long it is, no pass waits for a drafter to read it, and it drafts when it knows it all.
+TEST_F(SpeculationTest, a_long_prediction_is_told_to_a_drafter_in_pieces) {
+  struct Told {
+    std::vector<size_t> pieces;
+    std::vector<TokenId> prediction;
+    size_t text = 0;
+    size_t drafts_before_all = 0;
+  };
+  class Listening : public Drafter {
+   public:
+    Listening(Told& told, size_t all) : told_(told), all_(all) {}
+    void expect(std::span<const TokenId> tokens) override {
+      EXPECT_EQ(told_.text, 0U);
+      told_.pieces.push_back(tokens.size());
+      told_.prediction.insert(told_.prediction.end(), tokens.begin(), tokens.end());
+    }
+    void add(std::span<const TokenId> tokens) override {
+      told_.pieces.push_back(tokens.size());
+      told_.text += tokens.size();
+    }
+    size_t draft(std::span<TokenId>) override {
+      told_.drafts_before_all += told_.prediction.size() < all_ ? 1 : 0;
+      return 0;
+    }
+
+   private:
+    Told& told_;
+    size_t all_;
+  };
+  std::vector<TokenId> prediction(10'000);
+  for (size_t index = 0; index < prediction.size(); ++index) {
+    prediction[index] = static_cast<TokenId>(index % 50);
+  }
+  std::array<Told, 2> told;
+  std::array<Answer, 2> answers;
+  for (size_t number : {0U, 1U}) {
+    Request asked = request("x", 40);
+    asked.prediction = predicted(prediction);
+    asked.make_drafter = [&, number] {
+      return std::make_unique<Listening>(told[number], prediction.size());
+    };
+    submit(std::move(asked), answers[number]);
+  }
+  for (size_t number : {0U, 1U}) {
+    EXPECT_EQ(answers[number].wait(), FinishReason::kLength);
+    EXPECT_EQ(told[number].prediction, prediction);
+    EXPECT_EQ(told[number].drafts_before_all, 0U);
+    EXPECT_GT(told[number].text, 0U);
+    EXPECT_LE(*std::ranges::max_element(told[number].pieces), 4096U);
+  }
+}
+
+TEST_F(SpeculationTest, predictions_count_among_what_may_wait) {
+  options_.sequence_count = 1;
+  options_.waiting_prompt_tokens = 100;
+  Gate gate;
+  Answer first;
+  ASSERT_NO_FATAL_FAILURE(hold(gate, first));
+  Request asked = request("x", 1);
+  asked.prediction = predicted(std::vector<TokenId>(80, 5));
+  Answer second;
+  submit(asked, second);
+  EXPECT_FALSE(engine().submit(asked).has_value());
+  gate.open();
+  EXPECT_EQ(second.wait(), FinishReason::kLength);
+  EXPECT_EQ(engine().statistics().waiting_prompt_tokens, 0U);
+  Answer third;
+  submit(asked, third);
+  EXPECT_EQ(third.wait(), FinishReason::kLength);
+}
+
+// It costs its request the drafts, and nothing else.
+TEST_F(SpeculationTest, a_drafter_that_throws_ends_no_request) {
+  class Throwing : public Drafter {
+   public:
+    void add(std::span<const TokenId>) override {}
+    size_t draft(std::span<TokenId>) override { throw std::bad_alloc(); }
+  };
+  Request asked = request("x", 20);
+  Answer plain;
+  submit(asked, plain);
+  asked.make_drafter = [] { return std::make_unique<Throwing>(); };
+  Answer answer;
+  submit(std::move(asked), answer);
+  EXPECT_EQ(heard(answer), heard(plain));
+}
+
+TEST_F(SpeculationTest, a_drafter_may_draft_what_is_no_token) {
+  class Wild : public Drafter {
+   public:
+    void add(std::span<const TokenId>) override {}
+    size_t draft(std::span<TokenId> drafts) override {
+      std::ranges::fill(drafts, 1'000'000);
+      drafts.front() = 1;
+      return drafts.size();
+    }
+  };
+  Request asked = request("x", 20);
+  Answer plain;
+  submit(asked, plain);
+  asked.make_drafter = [] { return std::make_unique<Wild>(); };
+  Answer answer;
+  submit(std::move(asked), answer);
+  EXPECT_EQ(heard(answer), heard(plain));
+  EXPECT_EQ(drafted(), engine().statistics().drafts);
+}
+
+// Its states would have to forget rejected tokens.
+TEST_F(SpeculationTest, a_model_with_states_takes_no_drafts) {
+  options_.model = source_dir() + "/tests/fixtures/families/lfm2.gguf";
+  options_.context_tokens = 192;
+  options_.speculate = "ngram";
+  Request asked = request(std::string(40, 'r'), 60);
+  asked.prediction = predicted(asked.prompt);
+  Answer answer;
+  submit(std::move(asked), answer);
+  EXPECT_EQ(answer.wait(), FinishReason::kLength);
+  EXPECT_EQ(drafted(), 0U);
+}
+
+TEST_F(SpeculationTest, an_unknown_drafter_and_too_many_tokens_are_refused) {
+  options_.speculate = "oracle";
+  const auto unknown = open();
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_NE(unknown.error().message.find("oracle"), std::string::npos);
+  options_.speculate = "ngram";
+  options_.draft_tokens = 16;
+  const auto many = open();
+  ASSERT_FALSE(many.has_value());
+  EXPECT_NE(many.error().message.find("16"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lockstep
