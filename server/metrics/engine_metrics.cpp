@@ -65,6 +65,26 @@ void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
                                       statistics.request_generated_tokens, model));
 }
 
+// By place in the draft: the first token is accepted most often.
+void add_drafts(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  std::vector<Sample> drafted;
+  std::vector<Sample> accepted;
+  for (size_t place = 0; place < kDraftTokensMost; ++place) {
+    const MetricLabels labels = {model[0], {"position", std::to_string(place)}};
+    drafted.push_back({real(statistics.drafted_tokens[place]), labels});
+    accepted.push_back({real(statistics.accepted_draft_tokens[place]), labels});
+  }
+  families.push_back(counter_family("lockstep_drafts_total",
+                                    "Drafts that passes have verified, each of one request.",
+                                    {{real(statistics.drafts), model}}));
+  families.push_back(counter_family("lockstep_drafted_tokens_total",
+                                    "Tokens of these drafts, by their position in it, from 0.",
+                                    drafted));
+  families.push_back(counter_family("lockstep_accepted_draft_tokens_total",
+                                    "Drafted tokens that were generated, by their position.",
+                                    accepted));
+}
+
 void add_times(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
   families.push_back(histogram_family("lockstep_time_to_first_token_seconds",
                                       "Time from a request's arrival to its first generated token.",
@@ -293,6 +313,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
       "Bytes of weights that were taken over from an earlier process instead of being read.",
       {{real(statistics.load.bytes_kept), model}}));
   add_requests(statistics, model, families);
+  add_drafts(statistics, model, families);
   add_times(statistics, model, families);
   add_steps(statistics, model, families);
   add_memory(statistics, info, model, families);

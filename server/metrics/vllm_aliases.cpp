@@ -16,6 +16,10 @@ struct Alias {
   std::string_view theirs;
 };
 
+// The one whose series have a position there as well.
+constexpr std::string_view kAcceptedByPosition =
+    "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+
 // Read off vLLM 0.33's own list. What it calls a percentage is a ratio there as well.
 constexpr Alias kAliases[] = {
     {"lockstep_requests_running", "vllm:num_requests_running"},
@@ -34,6 +38,10 @@ constexpr Alias kAliases[] = {
     {"lockstep_request_prompt_tokens", "vllm:request_prompt_tokens"},
     {"lockstep_request_generation_tokens", "vllm:request_generation_tokens"},
     {"lockstep_step_tokens", "vllm:iteration_tokens_total"},
+    {"lockstep_drafts_total", "vllm:spec_decode_num_drafts_total"},
+    {"lockstep_drafted_tokens_total", "vllm:spec_decode_num_draft_tokens_total"},
+    {"lockstep_accepted_draft_tokens_total", "vllm:spec_decode_num_accepted_tokens_total"},
+    {"lockstep_accepted_draft_tokens_total", kAcceptedByPosition},
 };
 
 const MetricFamily* find_family(const std::vector<MetricFamily>& families, std::string_view name) {
@@ -55,13 +63,14 @@ std::string model_of(const MetricFamily& family) {
 }
 
 // Other labels of ours divide what vLLM has as one number.
-MetricLabels their_labels(const ClientMetric& metric) {
+MetricLabels their_labels(const ClientMetric& metric, std::string_view name) {
   MetricLabels labels;
   for (const auto& label : metric.label) {
     if (label.name == "model") labels.push_back({"model_name", label.value});
     if (label.name == "finish_reason") {
       labels.push_back({"finished_reason", finished_reason(label.value)});
     }
+    if (label.name == "position" && name == kAcceptedByPosition) labels.push_back(label);
   }
   labels.push_back({"engine", "0"});
   return labels;
@@ -80,7 +89,7 @@ void add_values(const ClientMetric& metric, ClientMetric& sum) {
 MetricFamily alias_of(const MetricFamily& family, std::string_view name) {
   MetricFamily alias{std::string(name), family.help, family.type, {}};
   for (const ClientMetric& metric : family.metric) {
-    MetricLabels labels = their_labels(metric);
+    MetricLabels labels = their_labels(metric, name);
     const auto same = std::ranges::find(alias.metric, labels, &ClientMetric::label);
     if (same != alias.metric.end()) {
       add_values(metric, *same);

@@ -19,6 +19,10 @@ uint32_t count_or_automatic(const Json& value) {
   return value.is_string() ? 0 : value.get<uint32_t>();
 }
 
+std::optional<uint32_t> count_if_given(const Json& value) {
+  return value.is_string() ? std::nullopt : std::optional(value.get<uint32_t>());
+}
+
 // "3:1.5" as numbers; none if it is not such a list.
 std::optional<std::vector<double>> parse_shares(std::string_view text) {
   std::vector<double> shares;
@@ -221,6 +225,15 @@ const std::vector<OptionRow>& rows() {
        "Seconds from a token of a stream to the next one: prompts beside it make no pass longer, "
        "unless one with 32 of their tokens is. 0: as for --first-token-target",
        [](const Json& v, Options& o) { o.engine.token_target_seconds = v.get<double>(); }},
+      {"speculate", kServe | kGenerate, kChoice, "auto", 0, 0, {"auto", "none", "ngram"},
+       "What drafts tokens that a pass verifies beside the next one, where that pays; answers are "
+       "the same with any. ngram: what stood behind the text's end where it stood before; auto: "
+       "the best there is, which is ngram so far",
+       [](const Json& v, Options& o) { o.engine.speculate = v.get<std::string>(); }},
+      {"draft-tokens", kServe | kGenerate, kIntegerOrAuto, "auto", 0, 15, {},
+       "Drafted tokens of a request in a pass; auto: as many as pay, by how many were right of "
+       "late and by what passes take",
+       [](const Json& v, Options& o) { o.engine.draft_tokens = count_if_given(v); }},
       {"request-seconds", kServe, kNumber, 0, 0, 86400, {},
        "Time after which a request ends with 504, waiting included; a request may ask for less; "
        "0: none",

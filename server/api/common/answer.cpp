@@ -66,9 +66,11 @@ class Run {
     clock_.start(plan_.requests.size());
     generated_.resize(plan_.requests.size());
     cached_.resize(plan_.requests.size());
+    drafted_.resize(plan_.requests.size());
     reasoning_.resize(plan_.requests.size(), plan_.reasoning);
     for (size_t index = 0; index < plan_.requests.size(); ++index) {
       Request& request = plan_.requests[index];
+      is_predicted_ = request.prediction != nullptr;
       // The queue is shared: the engine may say a last word after the answer has been given up.
       request.on_output = [queue = queue_, index](Output&& output) {
         queue->push(index, std::move(output));
@@ -141,6 +143,12 @@ class Run {
   }
 
  private:
+  // Tokens that were drafted.
+  struct Drafted {
+    uint32_t accepted = 0;
+    uint32_t rejected = 0;
+  };
+
   bool unfinished() const { return finished_ < ids_.size(); }
 
   // By value: nothing of a part is held while the next one is waited for.
@@ -194,6 +202,7 @@ class Run {
     if (output.queue_seconds) clock_.observe_queue(*output.queue_seconds);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
+    drafted_[event.index] = {output.accepted_draft_tokens, output.rejected_draft_tokens};
     reasoning_[event.index].add(output);
     if (!output.finish) return;
     ++finished_;
@@ -220,6 +229,12 @@ class Run {
                       .cached_tokens = note.cached_tokens,
                       .generated_tokens = note.generated_tokens};
     for (const ReasoningCount& reasoning : reasoning_) usage.reasoning_tokens += reasoning.tokens();
+    for (const Drafted& drafted : drafted_) {
+      // Without a prediction they are the engine's own matter, and depend on what passes take.
+      if (!is_predicted_) break;
+      usage.accepted_draft_tokens += drafted.accepted;
+      usage.rejected_draft_tokens += drafted.rejected;
+    }
     return usage;
   }
 
@@ -231,6 +246,8 @@ class Run {
   std::vector<RequestId> ids_;
   std::vector<uint32_t> generated_;        // tokens so far, by request
   std::vector<uint32_t> cached_;           // of the prompt, by request
+  std::vector<Drafted> drafted_;           // so far, by request
+  bool is_predicted_ = false;              // the client has given a prediction
   std::vector<ReasoningCount> reasoning_;  // by request
   uint64_t prompt_tokens_ = 0;             // each prompt counted once
   GenerationClock clock_;

@@ -20,6 +20,9 @@ struct AnswerUsage {
   uint64_t cached_tokens = 0;  // of them
   uint64_t generated_tokens = 0;
   uint64_t reasoning_tokens = 0;  // of them
+  // Tokens that were drafted for passes to verify, if the client gave a prediction; otherwise 0.
+  uint64_t accepted_draft_tokens = 0;
+  uint64_t rejected_draft_tokens = 0;
 };
 
 // Belongs to one HTTP request.

@@ -130,6 +130,21 @@ bool is_held(const ChatRequest& chat) {
   return must_call || chat.parameters.structured_output;
 }
 
+// The prediction's tokens, which all choices share. It takes as much space as a prompt at most.
+ApiResult<void> encode_prediction(const ServedModel& model, ChatRequest& chat) {
+  if (chat.prediction.empty()) return {};
+  auto tokens = encode_fitting(model.engine().tokenizer(), chat.prediction, {.add_special = false},
+                               model.limits(), "prediction");
+  if (!tokens) return std::unexpected(std::move(tokens.error()));
+  if (tokens->size() > model.limits().context_tokens) {
+    return std::unexpected(context_exceeded_at_least(model.limits(), tokens->size(), "prediction"));
+  }
+  chat.parameters.request.prediction =
+      std::make_shared<const std::vector<TokenId>>(std::move(*tokens));
+  chat.prediction.clear();
+  return {};
+}
+
 }  // namespace
 
 std::string parse_text_content(JsonFields& holder, std::string_view name,
@@ -335,6 +350,9 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
   auto grammar = compile_structured_output(model, wanted);
   if (!grammar) return std::unexpected(grammar.error());
   chat.parameters.request.grammar = std::move(*grammar);
+  if (auto predicted = encode_prediction(model, chat); !predicted) {
+    return std::unexpected(predicted.error());
+  }
   auto requests = make_requests(chat.parameters, {std::move(prompt->tokens)},
                                 chat.default_max_tokens, model.limits(), parameter, random_seed());
   if (!requests) return std::unexpected(requests.error());

@@ -23,6 +23,7 @@ struct ChatRequest {
   ToolUse tools;
   bool continues_last = false;  // the answer goes on with the last message, an assistant's
   std::optional<uint32_t> reasoning_tokens;  // the most that it may reason; none: no limit
+  std::string prediction;  // a text that the answer is expected to repeat; empty: none
   uint32_t default_max_tokens = UINT32_MAX;  // without parameters.max_tokens; what fits, if less
 };
 

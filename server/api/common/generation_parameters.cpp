@@ -228,10 +228,11 @@ ApiError context_exceeded(const RequestLimits& limits, uint64_t prompt, uint64_t
 
 ApiError context_exceeded_at_least(const RequestLimits& limits, uint64_t least,
                                    std::string_view parameter) {
+  const std::string_view what = parameter == "prediction" ? parameter : "prompt";
   ApiError error = bad_parameter(
-      parameter, fmt::format("This model's maximum context length is {} tokens, but the prompt "
-                             "has at least {}. Shorten it.{}",
-                             limits.context_tokens, least, longer_context(limits)));
+      parameter, fmt::format("This model's maximum context length is {} tokens, but the {} has at "
+                             "least {}. Shorten it.{}",
+                             limits.context_tokens, what, least, longer_context(limits)));
   error.code = "context_length_exceeded";
   return error;
 }
@@ -295,6 +296,7 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   parse_sampling(fields, limits, request.sampling);
   parse_scheduling(fields, limits, request);
   request.min_tokens = count(fields, "min_tokens", 0, kCountMax).value_or(0);
+  request.speculation = fields.boolean("speculation").value_or(true);
   request.ignore_eos = fields.boolean("ignore_eos").value_or(false);
   request.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   request.stop = parse_stop(fields, "stop");

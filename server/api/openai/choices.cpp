@@ -37,7 +37,10 @@ Json usage_object(const AnswerUsage& usage) {
           {"completion_tokens", usage.generated_tokens},
           {"total_tokens", usage.prompt_tokens + usage.generated_tokens},
           {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}},
-          {"completion_tokens_details", {{"reasoning_tokens", usage.reasoning_tokens}}}};
+          {"completion_tokens_details",
+           {{"reasoning_tokens", usage.reasoning_tokens},
+            {"accepted_prediction_tokens", usage.accepted_draft_tokens},
+            {"rejected_prediction_tokens", usage.rejected_draft_tokens}}}};
 }
 
 std::string ChoicesBody::body(const std::vector<Output>& whole, const AnswerUsage& usage) {

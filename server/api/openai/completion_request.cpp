@@ -259,6 +259,21 @@ Json parse_template_variables(JsonFields& fields) {
   return variables;
 }
 
+// OpenAI's predicted output: {"type": "content", "content": text or parts of text}.
+std::string parse_prediction(JsonFields& fields) {
+  const Json* value = fields.object("prediction");
+  if (value == nullptr) return "";
+  JsonFields prediction(*value, "prediction.");
+  if (prediction.text("type") != "content") {
+    prediction.refuse("type", "must be \"content\"");
+  } else if (prediction.any("content") == nullptr) {
+    prediction.refuse("content", "is missing");
+  }
+  std::string text = parse_text_content(prediction, "content", kTextTypes);
+  fields.adopt(prediction);
+  return text;
+}
+
 ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits) {
   JsonFields fields(body);
   ChatRequest chat;
@@ -271,6 +286,7 @@ ApiResult<ChatRequest> parse_chat(const Json& body, const RequestLimits& limits)
   if (top && !logprobs) fields.refuse("top_logprobs", "is only allowed when logprobs is true");
   if (logprobs) chat.parameters.request.logprobs = static_cast<uint32_t>(top.value_or(0));
   chat.tools = parse_chat_tools(fields);
+  chat.prediction = parse_prediction(fields);
   chat.continues_last = parse_continuation(fields, chat.variables);
   refuse_unsupported_features(fields);
   if (fields.error()) return std::unexpected(*fields.error());

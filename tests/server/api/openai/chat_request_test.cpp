@@ -116,6 +116,26 @@ TEST(ChatRequest, features_that_are_not_there_yet_are_refused_never_ignored) {
   EXPECT_EQ(going_on.variables["add_generation_prompt"], false);
 }
 
+TEST(ChatRequest, a_prediction_is_a_text_or_parts_of_it) {
+  EXPECT_EQ(with_hello(R"("prediction":{"type":"content","content":"as before"})").prediction,
+            "as before");
+  const ChatRequest parts = with_hello(R"("prediction":{"type":"content","content":[
+      {"type":"text","text":"as "},{"type":"text","text":"before"}]})");
+  EXPECT_EQ(parts.prediction, "as before");
+  EXPECT_EQ(with_hello(R"("prediction":null)").prediction, "");
+  EXPECT_EQ(refused_with_hello(R"("prediction":"as before")"), "prediction");
+  EXPECT_EQ(refused_with_hello(R"("prediction":{"type":"text","content":"a"})"), "prediction.type");
+  EXPECT_EQ(refused_with_hello(R"("prediction":{"type":"content"})"), "prediction.content");
+  EXPECT_EQ(refused_with_hello(R"("prediction":{"type":"content","content":5})"),
+            "prediction.content");
+}
+
+TEST(ChatRequest, speculation_can_be_switched_off) {
+  EXPECT_TRUE(with_hello(R"("n":1)").parameters.request.speculation);
+  EXPECT_FALSE(with_hello(R"("speculation":false)").parameters.request.speculation);
+  EXPECT_EQ(refused_with_hello(R"("speculation":"no")"), "speculation");
+}
+
 TEST(ChatRequest, how_much_to_reason_is_told_to_the_template_and_bounded) {
   EXPECT_EQ(with_hello(R"("reasoning_budget_tokens":7)").reasoning_tokens, 7U);
   EXPECT_EQ(with_hello(R"("thinking_budget_tokens":8)").reasoning_tokens, 8U);

@@ -206,7 +206,8 @@ TEST(Answer, usage_adds_up_and_has_its_details) {
   EXPECT_EQ(to_text(usage_object({5, 2, 7, 3})),
             R"({"prompt_tokens":5,"completion_tokens":7,"total_tokens":12,)"
             R"("prompt_tokens_details":{"cached_tokens":2},)"
-            R"("completion_tokens_details":{"reasoning_tokens":3}})");
+            R"("completion_tokens_details":{"reasoning_tokens":3,)"
+            R"("accepted_prediction_tokens":0,"rejected_prediction_tokens":0}})");
 }
 
 TEST(Answer, ids_differ_and_bear_their_prefix) {

@@ -1,0 +1,95 @@
+"""Drafted tokens, as clients see them: the same answers, counted where a prediction was given."""
+
+import pytest
+
+from conftest import DEMO, Daemon, run_program
+
+CHAT = {"model": "demo", "temperature": 0, "max_tokens": 48,
+        "messages": [{"role": "user", "content": "Tell me a story."}]}
+
+
+def ask(daemon, **fields):
+    answer = daemon.post("/v1/chat/completions", {**CHAT, **fields})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def details(body):
+    return body["usage"]["completion_tokens_details"]
+
+
+@pytest.fixture(scope="module")
+def drafting():
+    """A daemon that always drafts: how much pays is a matter of the machine's times."""
+    running = Daemon(DEMO, "--served-model-name", "demo", "--draft-tokens", "7").wait_until_ready()
+    yield running
+    assert running.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def plain(drafting):
+    return ask(drafting, speculation=False)
+
+
+def text_of(body):
+    return body["choices"][0]["message"]["content"]
+
+
+def test_a_prediction_that_comes_true_is_accepted_and_changes_nothing(drafting, plain):
+    assert details(plain)["accepted_prediction_tokens"] == 0
+    body = ask(drafting, prediction={"type": "content", "content": text_of(plain)})
+    assert body["choices"] == plain["choices"]
+    assert details(body)["accepted_prediction_tokens"] > 8
+
+
+def test_a_prediction_that_is_wrong_changes_nothing(drafting, plain):
+    words = text_of(plain).split()
+    wrong = " ".join(word for pair in zip(words[1::2], words[::2]) for word in pair)
+    body = ask(drafting, prediction={"type": "content", "content": wrong})
+    assert body["choices"] == plain["choices"]
+
+
+def test_without_a_prediction_no_draft_is_counted(drafting):
+    repeating = "one two three four five one two three four five one two three"
+    body = drafting.post("/v1/completions", {
+        "model": "demo", "prompt": repeating, "max_tokens": 24, "temperature": 0}).json()
+    assert details(body)["accepted_prediction_tokens"] == 0
+    assert details(body)["rejected_prediction_tokens"] == 0
+
+
+def test_drafts_are_metrics(drafting, plain):
+    before = drafting.metric("lockstep_accepted_draft_tokens_total", position="0")
+    ask(drafting, prediction={"type": "content", "content": text_of(plain)})
+    assert drafting.metric("lockstep_accepted_draft_tokens_total", position="0") > before
+    assert (drafting.metric("lockstep_drafts_total")
+            == drafting.metric("lockstep_drafted_tokens_total", position="0"))
+
+
+def test_a_prediction_has_a_form_and_fits_the_context(drafting):
+    for prediction in ("text", {"type": "text", "content": "a"}, {"type": "content"}):
+        answer = drafting.post("/v1/chat/completions", {**CHAT, "prediction": prediction})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"].startswith("prediction")
+    context = drafting.get("/v1/models").json()["data"][0]["max_model_len"]
+    for words in (context + 1, 200_000):  # more than its context, and more than is ever counted
+        long = {"type": "content", "content": "word " * words}
+        answer = drafting.post("/v1/chat/completions", {**CHAT, "prediction": long})
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, "prediction")
+        assert error["code"] == "context_length_exceeded"
+        assert "the prediction has at least" in error["message"]
+
+
+def test_it_can_be_switched_off_for_all(start, plain):
+    daemon = start("--speculate", "none", "--served-model-name", "demo",
+                   model=DEMO).wait_until_ready()
+    body = ask(daemon, prediction={"type": "content", "content": text_of(plain)})
+    assert text_of(body) == text_of(plain)
+    assert daemon.metric("lockstep_drafts_total") == 0
+
+
+@pytest.mark.parametrize("option, value", [("--speculate", "oracle"), ("--draft-tokens", "16")])
+def test_an_unknown_drafter_and_too_long_drafts_are_refused(option, value):
+    refused = run_program("serve", "--model", DEMO, option, value)
+    assert refused.returncode == 2
+    assert option in refused.stderr and value in refused.stderr
