@@ -400,6 +400,11 @@ const ModelInfo& Engine::model() const {
 EngineStatistics Engine::statistics() const {
   EngineStatistics statistics;
   parts_->counters.fill(statistics);
+  const auto drafts_of = [&](DraftSource source) -> DraftStatistics& {
+    return statistics.drafts[static_cast<size_t>(source)];
+  };
+  drafts_of(DraftSource::kDrafter).drafter = parts_->drafter ? parts_->drafter->name : "none";
+  drafts_of(DraftSource::kGrammar).drafter = "grammar";
   statistics.load.bytes_done = parts_->bytes_done;
   statistics.load.bytes_total = parts_->bytes_total;
   statistics.load.bytes_kept = parts_->bytes_kept;

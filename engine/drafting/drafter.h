@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -14,6 +15,13 @@ namespace lockstep {
 
 // Drafted tokens of one sequence in a pass at most.
 inline constexpr size_t kDraftTokensMost = 15;
+
+// Sources of drafts, which are counted apart.
+enum class DraftSource : uint8_t {
+  kDrafter,  // the request's drafter
+  kGrammar,  // a text that its grammar leaves no other for
+};
+inline constexpr size_t kDraftSourceCount = 2;
 
 // Drafts of one generation. Belongs to one thread.
 class Drafter {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/histogram.h"
@@ -63,6 +64,14 @@ enum class Rejection { kLoading, kDraining, kQueueRequests, kQueueTokens, kFaile
 inline constexpr size_t kRejectionCount = 5;
 
 // A snapshot of counters and gauges; taken without a lock that a step needs.
+// Drafts of one source that passes have verified, each of one sequence.
+struct DraftStatistics {
+  std::string_view drafter;  // its name, or "none"; "grammar"
+  uint64_t drafts = 0;
+  std::array<uint64_t, kDraftTokensMost> tokens = {};           // by place in the draft
+  std::array<uint64_t, kDraftTokensMost> accepted_tokens = {};  // of them
+};
+
 struct EngineStatistics {
   LoadProgress load;
   uint64_t requests_running = 0;
@@ -79,9 +88,7 @@ struct EngineStatistics {
   std::array<uint64_t, kRejectionCount> rejected = {};  // by Rejection
   uint64_t prompt_tokens = 0;                           // computed, each once
   uint64_t generated_tokens = 0;
-  uint64_t drafts = 0;  // that passes have verified, each of one sequence
-  std::array<uint64_t, kDraftTokensMost> drafted_tokens = {};         // by place in the draft
-  std::array<uint64_t, kDraftTokensMost> accepted_draft_tokens = {};  // of them
+  std::array<DraftStatistics, kDraftSourceCount> drafts = {};  // by DraftSource
   uint64_t kv_pages = 0;
   uint64_t kv_pages_free = 0;        // that hold nothing
   uint64_t kv_pages_cached = 0;      // that hold a prefix and are used by no request

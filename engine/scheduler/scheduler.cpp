@@ -463,7 +463,7 @@ void Scheduler::computed() {
     if (gives_rows) sequence.proven = end;
     pages_.publish(sequence, chunk.begin, end);
     if (keeps_state) pages_.keep_state(sequence, end, answers);
-    if (chunk.drafted == 0 && answers && chunk.sample) sequence.acceptance.rest();
+    if (answers && chunk.sample) rest_drafts(sequence);
   }
 }
 

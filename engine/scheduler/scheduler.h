@@ -145,10 +145,11 @@ class Scheduler {
 
   // How many drafted tokens would pay in the next pass of a sequence; 0: none would, or it takes
   // none. As of the last pass, and without regard to other sequences' drafts.
-  size_t draft_tokens_most(SequenceId sequence) const;
+  size_t draft_tokens_most(SequenceId sequence, DraftSource source = DraftSource::kDrafter) const;
   // Proposes drafted tokens for the next pass, no more than those; it computes the first of them,
   // as far as it has space. Not between next_batch and computed.
-  void propose(SequenceId sequence, std::span<const int32_t> drafts);
+  void propose(SequenceId sequence, std::span<const int32_t> drafts,
+               DraftSource source = DraftSource::kDrafter);
   // The drafted tokens of its chunk of the pass, of which none is appended yet.
   std::span<const int32_t> drafts(SequenceId sequence) const;
 
@@ -230,6 +231,7 @@ class Scheduler {
   void plan_drafts();
   void take_draft_pages();
   bool verify_draft(Sequence& sequence);
+  void rest_drafts(Sequence& sequence) const;
   size_t stream_count() const;
 
   size_t logits_begin(const Sequence& sequence, size_t end) const;

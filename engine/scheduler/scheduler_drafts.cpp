@@ -13,23 +13,26 @@ size_t Scheduler::stream_count() const {
 }
 
 // A state cannot take back what a rejected token has done to it.
-size_t Scheduler::draft_tokens_most(SequenceId id) const {
+size_t Scheduler::draft_tokens_most(SequenceId id, DraftSource source) const {
   const Sequence& sequence = sequences_.at(id);
   if (!sequence.running || !sequence.streams() || limits_.state_slots > 0) return 0;
   size_t length = limits_.draft_tokens.value_or(0);
   if (!limits_.draft_tokens) {
-    length =
-        std::min(draft_length(sequence.acceptance, least_draft_chance(row_cost_, stream_count())),
-                 row_cost_.draft_tokens_most());
+    const DraftAcceptance& acceptance = sequence.acceptances[static_cast<size_t>(source)];
+    length = std::min(draft_length(acceptance, least_draft_chance(row_cost_, stream_count())),
+                      row_cost_.draft_tokens_most());
   }
   return std::min({length, kDraftTokensMost, sequence.most - sequence.tokens.size()});
 }
 
-void Scheduler::propose(SequenceId id, std::span<const int32_t> drafts) {
+void Scheduler::propose(SequenceId id, std::span<const int32_t> drafts, DraftSource source) {
   CHECK(!pass_open_, "sequence {} is drafted in the middle of a pass", id);
-  CHECK(drafts.size() <= draft_tokens_most(id), "sequence {} has {} drafted tokens, {} at most", id,
-        drafts.size(), draft_tokens_most(id));
-  at(id).drafts.assign(drafts.begin(), drafts.end());
+  const size_t most = draft_tokens_most(id, source);
+  CHECK(drafts.size() <= most, "sequence {} has {} drafted tokens, {} at most", id, drafts.size(),
+        most);
+  Sequence& sequence = at(id);
+  sequence.drafts.assign(drafts.begin(), drafts.end());
+  sequence.draft_source = source;
 }
 
 std::span<const int32_t> Scheduler::drafts(SequenceId id) const {
@@ -75,6 +78,15 @@ void Scheduler::take_draft_pages() {
   }
 }
 
+// Sources without a draft in this pass.
+void Scheduler::rest_drafts(Sequence& sequence) const {
+  for (const DraftSource source : {DraftSource::kDrafter, DraftSource::kGrammar}) {
+    if (sequence.drafts.empty() || sequence.draft_source != source) {
+      sequence.acceptance(source).rest();
+    }
+  }
+}
+
 // Whether the last known token is the next drafted one: then its keys and values are in the cache,
 // and the logits behind it are the next row of the pass.
 bool Scheduler::verify_draft(Sequence& sequence) {
@@ -82,7 +94,9 @@ bool Scheduler::verify_draft(Sequence& sequence) {
   const bool is_rejected =
       place < sequence.drafts.size() && sequence.drafts[place] != sequence.tokens.back();
   if (is_rejected || place == sequence.drafts.size()) {
-    if (!sequence.drafts.empty()) sequence.acceptance.add(place, is_rejected);
+    if (!sequence.drafts.empty()) {
+      sequence.acceptance(sequence.draft_source).add(place, is_rejected);
+    }
     sequence.drafts.clear();
     sequence.verified = 0;
     pages_.trim(sequence);

@@ -1,6 +1,7 @@
 // A sequence as the scheduler knows it.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
@@ -84,8 +85,13 @@ struct Sequence {
   // Drafted tokens behind the known ones: those that are proposed, then those of the pass, until
   // they are verified.
   std::vector<int32_t> drafts;
-  size_t verified = 0;  // of them accepted: known by now
-  DraftAcceptance acceptance;
+  size_t verified = 0;                               // of them accepted: known by now
+  DraftSource draft_source = DraftSource::kDrafter;  // theirs
+  std::array<DraftAcceptance, kDraftSourceCount> acceptances;
+
+  DraftAcceptance& acceptance(DraftSource source) {
+    return acceptances[static_cast<size_t>(source)];
+  }
 
   // Pages of tokens that it has places for.
   size_t page_count() const { return tables.empty() ? 0 : tables.front().pages.size(); }

@@ -55,10 +55,13 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
   statistics.waiting_prompt_tokens = waiting_prompt_tokens.load(kRelaxed);
   statistics.prompt_tokens = prompt_tokens.load(kRelaxed);
   statistics.generated_tokens = generated_tokens.load(kRelaxed);
-  statistics.drafts = drafts.load(kRelaxed);
-  for (size_t place = 0; place < kDraftTokensMost; ++place) {
-    statistics.drafted_tokens[place] = drafted_tokens[place].load(kRelaxed);
-    statistics.accepted_draft_tokens[place] = accepted_draft_tokens[place].load(kRelaxed);
+  for (size_t source = 0; source < kDraftSourceCount; ++source) {
+    DraftStatistics& counted = statistics.drafts[source];
+    counted.drafts = drafts[source].drafts.load(kRelaxed);
+    for (size_t place = 0; place < kDraftTokensMost; ++place) {
+      counted.tokens[place] = drafts[source].tokens[place].load(kRelaxed);
+      counted.accepted_tokens[place] = drafts[source].accepted_tokens[place].load(kRelaxed);
+    }
   }
   statistics.kv_pages = kv_pages.load(kRelaxed);
   statistics.kv_pages_free = kv_pages_free.load(kRelaxed);

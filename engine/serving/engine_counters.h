@@ -24,9 +24,12 @@ struct EngineCounters {
   std::atomic<uint64_t> rejected[kRejectionCount] = {};  // by Rejection
   std::atomic<uint64_t> prompt_tokens = 0;
   std::atomic<uint64_t> generated_tokens = 0;
-  std::atomic<uint64_t> drafts = 0;
-  std::atomic<uint64_t> drafted_tokens[kDraftTokensMost] = {};         // by place in the draft
-  std::atomic<uint64_t> accepted_draft_tokens[kDraftTokensMost] = {};  // of them
+  struct Drafts {
+    std::atomic<uint64_t> drafts = 0;
+    std::atomic<uint64_t> tokens[kDraftTokensMost] = {};           // by place in the draft
+    std::atomic<uint64_t> accepted_tokens[kDraftTokensMost] = {};  // of them
+  };
+  Drafts drafts[kDraftSourceCount];  // by DraftSource
   std::atomic<uint64_t> kv_pages = 0;
   std::atomic<uint64_t> kv_pages_free = 0;
   std::atomic<uint64_t> kv_pages_cached = 0;

@@ -467,7 +467,7 @@ bool EngineLoop::advance(Generation& generation, LogitRow& logits, size_t place)
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     if (place < drafts_.size() && generation.tokens().back() == drafts_[place]) {
       ++generation.accepted_tokens;
-      counters_.accepted_draft_tokens[place].fetch_add(1, std::memory_order_relaxed);
+      counters_of(generation).accepted_tokens[place].fetch_add(1, std::memory_order_relaxed);
     }
     if (generation.last_token_at) {
       counters_.inter_token_seconds.observe(seconds_since(*generation.last_token_at));

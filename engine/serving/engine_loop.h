@@ -120,6 +120,8 @@ class EngineLoop {
   void step();
   void propose_drafts();
   void propose_draft(Generation& generation);
+  bool propose_forced(Generation& generation);
+  bool may_draft(const Request& request) const;
   std::span<const TokenId> draft(Generation& generation, size_t most);
   std::unique_ptr<Drafter> make_drafter(const Generation& generation) const;
   bool has_learned(Generation& generation);
@@ -136,6 +138,7 @@ class EngineLoop {
   void use_states(Generation& generation, const Chunk& chunk, size_t row);
   void finish_pooled(Generation& generation, const Chunk& chunk);
   void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
+  EngineCounters::Drafts& counters_of(const Generation& generation);
   void count_draft(Generation& generation, const Chunk& chunk);
   bool advance(Generation& generation, LogitRow& logits, size_t place);
   void discard(Generation& generation);

@@ -27,6 +27,7 @@ void EngineLoop::propose_drafts() {
 
 // A drafter that fails is asked no more: its request goes on without.
 void EngineLoop::propose_draft(Generation& generation) {
+  if (propose_forced(generation)) return;
   const size_t most = scheduler_.draft_tokens_most(generation.sequence);
   if (most == 0) return;
   std::span<const TokenId> drafts;
@@ -39,7 +40,20 @@ void EngineLoop::propose_draft(Generation& generation) {
     generation.drafter.reset();
   }
   if (generation.drafter == nullptr) generation.takes_drafts = false;
-  if (!drafts.empty()) scheduler_.propose(generation.sequence, drafts);
+  if (drafts.empty()) return;
+  scheduler_.propose(generation.sequence, drafts);
+  generation.draft_source = DraftSource::kDrafter;
+}
+
+// A text that the grammar leaves no other for is drafted before anything else is.
+bool EngineLoop::propose_forced(Generation& generation) {
+  if (!generation.request().grammar || !may_draft(generation.request())) return false;
+  drafts_.resize(scheduler_.draft_tokens_most(generation.sequence, DraftSource::kGrammar));
+  const size_t count = generation.forced_drafts(drafts_);
+  if (count == 0) return false;
+  scheduler_.propose(generation.sequence, std::span(drafts_).first(count), DraftSource::kGrammar);
+  generation.draft_source = DraftSource::kGrammar;
+  return true;
 }
 
 // The drafted tokens as far as they may come next; valid until the next draft.
@@ -58,11 +72,14 @@ std::span<const TokenId> EngineLoop::draft(Generation& generation, size_t most) 
   return tokens.first(generation.fitting_drafts(tokens));
 }
 
+bool EngineLoop::may_draft(const Request& request) const {
+  return request.speculation && (request.make_drafter || drafter_ != nullptr);
+}
+
 std::unique_ptr<Drafter> EngineLoop::make_drafter(const Generation& generation) const {
   const Request& request = generation.request();
-  if (!request.speculation) return nullptr;
+  if (!may_draft(request)) return nullptr;
   if (request.make_drafter) return request.make_drafter();
-  if (drafter_ == nullptr) return nullptr;
   return drafter_->make(generation.queued_tokens());
 }
 
@@ -86,12 +103,17 @@ bool EngineLoop::has_learned(Generation& generation) {
   return generation.drafter_knows == generation.tokens().size();
 }
 
+EngineCounters::Drafts& EngineLoop::counters_of(const Generation& generation) {
+  return counters_.drafts[static_cast<size_t>(generation.draft_source)];
+}
+
 void EngineLoop::count_draft(Generation& generation, const Chunk& chunk) {
   if (chunk.drafted == 0) return;
   generation.drafted_tokens += static_cast<uint32_t>(chunk.drafted);
-  counters_.drafts.fetch_add(1, std::memory_order_relaxed);
+  EngineCounters::Drafts& counters = counters_of(generation);
+  counters.drafts.fetch_add(1, std::memory_order_relaxed);
   for (size_t place = 0; place < chunk.drafted; ++place) {
-    counters_.drafted_tokens[place].fetch_add(1, std::memory_order_relaxed);
+    counters.tokens[place].fetch_add(1, std::memory_order_relaxed);
   }
 }
 

@@ -168,6 +168,10 @@ size_t Generation::fitting_drafts(std::span<const TokenId> drafts) {
   return matcher_ ? matcher_->fitting(drafts) : drafts.size();
 }
 
+size_t Generation::forced_drafts(std::span<TokenId> drafts) {
+  return matcher_ ? matcher_->forced(drafts) : 0;
+}
+
 std::span<const float> Generation::only(std::span<const float> logits, TokenId token) {
   if (!all_finite(logits)) return logits;  // an unusable number ends the request
   masked_.assign(logits.size(), -std::numeric_limits<float>::infinity());

@@ -51,6 +51,8 @@ class Generation {
 
   // How many of the drafted tokens, from the first one on, the grammar would allow.
   size_t fitting_drafts(std::span<const TokenId> drafts);
+  // Writes tokens of the text that the grammar leaves no other for; returns how many.
+  size_t forced_drafts(std::span<TokenId> drafts);
 
   // Samples the next token from the logits (finite ones) after the last one, calls `sampled` if
   // there is one, and tells the client what has become certain. True if the request has ended with
@@ -83,8 +85,9 @@ class Generation {
   std::unique_ptr<Drafter> drafter;     // once it generates
   size_t drafter_expects = 0;           // of the prediction: told to it
   size_t drafter_knows = 0;             // of the tokens: likewise
-  uint32_t drafted_tokens = 0;          // that passes have computed and verified
-  uint32_t accepted_tokens = 0;         // of them
+  DraftSource draft_source = DraftSource::kDrafter;  // of its last draft
+  uint32_t drafted_tokens = 0;                       // that passes have computed and verified
+  uint32_t accepted_tokens = 0;                      // of them
 
  private:
   // A token whose text lies at [begin, end) of the generated text, not sent yet.

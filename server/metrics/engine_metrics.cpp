@@ -67,16 +67,21 @@ void add_requests(const EngineStatistics& statistics, const MetricLabels& model,
 
 // By place in the draft: the first token is accepted most often.
 void add_drafts(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  std::vector<Sample> drafts;
   std::vector<Sample> drafted;
   std::vector<Sample> accepted;
-  for (size_t place = 0; place < kDraftTokensMost; ++place) {
-    const MetricLabels labels = {model[0], {"position", std::to_string(place)}};
-    drafted.push_back({real(statistics.drafted_tokens[place]), labels});
-    accepted.push_back({real(statistics.accepted_draft_tokens[place]), labels});
+  for (const DraftStatistics& counted : statistics.drafts) {
+    MetricLabels labels = {model[0], {"drafter", std::string(counted.drafter)}};
+    drafts.push_back({real(counted.drafts), labels});
+    labels.push_back({"position", ""});
+    for (size_t place = 0; place < kDraftTokensMost; ++place) {
+      labels.back().value = std::to_string(place);
+      drafted.push_back({real(counted.tokens[place]), labels});
+      accepted.push_back({real(counted.accepted_tokens[place]), labels});
+    }
   }
-  families.push_back(counter_family("lockstep_drafts_total",
-                                    "Drafts that passes have verified, each of one request.",
-                                    {{real(statistics.drafts), model}}));
+  families.push_back(counter_family(
+      "lockstep_drafts_total", "Drafts that passes have verified, each of one request.", drafts));
   families.push_back(counter_family("lockstep_drafted_tokens_total",
                                     "Tokens of these drafts, by their position in it, from 0.",
                                     drafted));

@@ -1,6 +1,8 @@
 #include "engine/text/grammar/grammar_matcher.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -9,6 +11,20 @@ namespace {
 
 constexpr size_t kVisitsMax = 65536;       // of states, for one token
 constexpr size_t kStacksLiveMax = 32'768;  // of those that the text is within
+constexpr size_t kForcedBytesMax = 256;    // that are looked for ahead
+
+// Pushes on stacks for guesses, which would be counted among the text's own.
+class Guesses {
+ public:
+  explicit Guesses(Stacks& stacks) : stacks_(stacks), size_(stacks.size()) {}
+  ~Guesses() { stacks_.truncate(size_); }
+  Guesses(const Guesses&) = delete;
+  Guesses& operator=(const Guesses&) = delete;
+
+ private:
+  Stacks& stacks_;
+  const size_t size_;
+};
 
 }  // namespace
 
@@ -68,17 +84,44 @@ bool GrammarMatcher::pass_over(TokenId token, Configuration& from) {
 }
 
 size_t GrammarMatcher::fitting(std::span<const TokenId> tokens) {
-  // Stacks of guesses would be counted among the text's own.
-  struct Mark {
-    Stacks& stacks;
-    const size_t size;
-
-    ~Mark() { stacks.truncate(size); }
-  };
-  const Mark mark{stacks_, stacks_.size()};
+  const Guesses guesses(stacks_);
   Configuration at = at_;
   size_t count = 0;
   while (usable_ && count < tokens.size() && pass_over(tokens[count], at)) ++count;
+  return count;
+}
+
+std::optional<uint8_t> GrammarMatcher::only_byte(const Configuration& at) const {
+  std::optional<uint8_t> only;
+  if (at.ended) return only;
+  for (const Head& head : at.heads) {
+    for (const ByteEdge& edge : grammar_->automaton().edges(head.state)) {
+      if (edge.low != edge.high || edge.low != only.value_or(edge.low)) return std::nullopt;
+      only = edge.low;
+    }
+  }
+  return only;
+}
+
+size_t GrammarMatcher::forced(std::span<TokenId> tokens) {
+  if (!usable_ || !only_byte(at_)) return 0;
+  const Guesses guesses(stacks_);
+  Configuration at = at_;
+  std::string text;
+  for (size_t visits = 0; text.size() < kForcedBytesMax && visits <= kVisitsMax;) {
+    const auto byte = only_byte(at);
+    if (!byte || !steps_.step(at, *byte, stacks_, next_)) break;
+    visits += steps_.visits();
+    std::swap(at, next_);
+    text.push_back(static_cast<char>(*byte));
+  }
+  size_t count = 0;
+  for (std::string_view left = text; count < tokens.size(); ++count) {
+    const auto token = grammar_->trie().longest(left);
+    if (!token) break;
+    tokens[count] = *token;
+    left.remove_prefix(grammar_->trie().text(*token).size());
+  }
   return count;
 }
 

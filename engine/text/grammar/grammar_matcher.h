@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "engine/text/grammar/compiled_grammar.h"
@@ -26,6 +28,11 @@ class GrammarMatcher {
   // Leaves everything as it was.
   size_t fitting(std::span<const TokenId> tokens);
 
+  // Writes tokens of the text that has to follow in any answer: the longest one of its next
+  // bytes, and so on. Returns how many; 0, where more than one byte may follow, or the end. Other
+  // tokens may spell the same. Leaves everything as it was.
+  size_t forced(std::span<TokenId> tokens);
+
   // The text may end here.
   bool can_end() const { return at_.ended; }
   // And nothing can follow.
@@ -40,6 +47,8 @@ class GrammarMatcher {
   // The place behind a token, from `from` on; false: it is not allowed there, or accept() would
   // fail.
   bool pass_over(TokenId token, Configuration& from);
+  // The one byte that can follow there.
+  std::optional<uint8_t> only_byte(const Configuration& at) const;
   void forget_left_stacks();
 
   std::shared_ptr<const Grammar> grammar_;

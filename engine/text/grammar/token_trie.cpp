@@ -180,6 +180,23 @@ void TokenTrie::find_below() {
   }
 }
 
+std::optional<TokenId> TokenTrie::longest(std::string_view text) const {
+  std::optional<TokenId> found;
+  uint32_t at = 0;
+  for (const char byte : text) {
+    const uint32_t end = nodes_[at].end;
+    uint32_t child = at + 1;
+    while (child < end && nodes_[child].byte != static_cast<uint8_t>(byte)) {
+      child = nodes_[child].end;
+    }
+    if (child >= end) break;
+    at = child;
+    const Node& node = nodes_[at];
+    if (node.token_begin < node.own_token_end) found = order_[node.token_begin];
+  }
+  return found;
+}
+
 size_t TokenTrie::size_bytes() const {
   return nodes_.size() * sizeof(Node) + texts_.size() * sizeof(std::string_view) +
          places_.size() * sizeof(uint32_t) + (order_.size() + others_.size()) * sizeof(TokenId);

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -61,6 +62,8 @@ class TokenTrie {
   size_t vocabulary_size() const { return vocabulary_size_; }
   // The bytes of a token that has a place, its text or its control_path(); "" for others.
   std::string_view text(TokenId token) const;
+  // The token of the longest path that the text begins with; none: it begins with no token's.
+  std::optional<TokenId> longest(std::string_view text) const;
   bool is_text(TokenId token) const {
     return !text(token).empty() && text(token).front() != kControlByte;
   }

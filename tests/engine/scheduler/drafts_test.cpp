@@ -163,6 +163,37 @@ TEST(Drafts, make_known_what_is_accepted_alone) {
   EXPECT_EQ(passes.scheduler.cached_tokens(found), 8U);
 }
 
+// Grammars are right where a drafter is not: how long drafts are is learnt of each by itself.
+TEST(Drafts, of_two_sources_have_lengths_of_their_own) {
+  SchedulerLimits limits = small_limits();
+  limits.batch_tokens = 64;
+  limits.logit_rows = 64;
+  limits.page_count = 500;
+  Passes passes(limits, 64);
+  const SequenceId id = passes.add(3, 1600);
+  const auto passed = [&](const Tokens& drafts, DraftSource source, bool is_right) {
+    if (!drafts.empty()) passes.scheduler.propose(id, drafts, source);
+    const size_t rows = passes.next().chunks.at(0).count;
+    passes.scheduler.computed();
+    passes.scheduler.add_pass_seconds(1 + 0.01 * static_cast<double>(rows));
+    size_t place = 0;
+    while (
+        passes.scheduler.append_token(id, is_right && place < drafts.size() ? drafts[place] : 5)) {
+      ++place;
+    }
+  };
+  passes.pass();
+  for (int pass = 0; pass < 4; ++pass) passed({}, DraftSource::kDrafter, false);
+  for (int pass = 0; pass < 40; ++pass) {
+    for (const DraftSource source : {DraftSource::kDrafter, DraftSource::kGrammar}) {
+      const size_t most = passes.scheduler.draft_tokens_most(id, source);
+      passed(Tokens(most, 1), source, source == DraftSource::kGrammar);
+    }
+  }
+  EXPECT_LE(passes.scheduler.draft_tokens_most(id, DraftSource::kDrafter), 1U);
+  EXPECT_GT(passes.scheduler.draft_tokens_most(id, DraftSource::kGrammar), 8U);
+}
+
 TEST(Drafts, end_where_the_sequence_does) {
   Passes passes(drafting_limits());
   const SequenceId id = passes.add(3, 3);  // one is sampled and not computed

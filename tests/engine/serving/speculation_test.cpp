@@ -125,18 +125,27 @@ class SpeculationTest : public EngineTest {
       submit(std::move(asked), answer);
       answers.push_back(heard(answer));
     }
-    EXPECT_EQ(engine().statistics().drafts, 0U);
+    EXPECT_EQ(drafts(), 0U);
     return answers;
   }
 
   uint64_t accepted() {
     uint64_t sum = 0;
-    for (const uint64_t tokens : engine().statistics().accepted_draft_tokens) sum += tokens;
+    for (const DraftStatistics& counted : engine().statistics().drafts) {
+      for (const uint64_t tokens : counted.accepted_tokens) sum += tokens;
+    }
     return sum;
   }
   uint64_t drafted() {
     uint64_t sum = 0;
-    for (const uint64_t tokens : engine().statistics().drafted_tokens) sum += tokens;
+    for (const DraftStatistics& counted : engine().statistics().drafts) {
+      for (const uint64_t tokens : counted.tokens) sum += tokens;
+    }
+    return sum;
+  }
+  uint64_t drafts() {
+    uint64_t sum = 0;
+    for (const DraftStatistics& counted : engine().statistics().drafts) sum += counted.drafts;
     return sum;
   }
 };
@@ -348,6 +357,35 @@ TEST_F(SpeculationTest, predictions_count_among_what_may_wait) {
   EXPECT_EQ(third.wait(), FinishReason::kLength);
 }
 
+// No drafter is asked, and the answer is the same, with any tokens that spell the text.
+TEST_F(SpeculationTest, a_text_that_a_grammar_forces_is_drafted) {
+  options_.speculate = "ngram";
+  auto compiled = engine().compile_grammar(
+      {GrammarSource::Kind::kRegex, "the only answer that there is: [a-f]{4} and so it ends"});
+  ASSERT_TRUE(compiled.has_value()) << compiled.error().message;
+  for (const float temperature : {0.0F, 1.5F}) {
+    Request asked = request("x", 90);
+    asked.grammar = *compiled;
+    asked.logprobs = 1;
+    asked.sampling.temperature = temperature;
+    asked.speculation = false;
+    Answer plain;
+    submit(asked, plain);
+    const Heard expected = heard(plain);
+    const uint64_t before = accepted();
+    const uint64_t steps = engine().statistics().steps;
+    asked.speculation = true;
+    Answer answer;
+    submit(asked, answer);
+    EXPECT_EQ(heard(answer), expected);
+    EXPECT_GT(accepted(), before);
+    const auto grammar_place = static_cast<size_t>(DraftSource::kGrammar);
+    EXPECT_EQ(engine().statistics().drafts[grammar_place].drafter, "grammar");
+    EXPECT_GT(engine().statistics().drafts[grammar_place].drafts, 0U);
+    EXPECT_LT(engine().statistics().steps - steps, expected.tokens.size());
+  }
+}
+
 // It costs its request the drafts, and nothing else.
 TEST_F(SpeculationTest, a_drafter_that_throws_ends_no_request) {
   class Throwing : public Drafter {
@@ -381,7 +419,7 @@ TEST_F(SpeculationTest, a_drafter_may_draft_what_is_no_token) {
   Answer answer;
   submit(std::move(asked), answer);
   EXPECT_EQ(heard(answer), heard(plain));
-  EXPECT_EQ(drafted(), engine().statistics().drafts);
+  EXPECT_EQ(drafted(), drafts());
 }
 
 // Its states would have to forget rejected tokens.

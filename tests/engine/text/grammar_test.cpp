@@ -274,20 +274,22 @@ TEST(GrammarTest, masks_allow_exactly_the_tokens_whose_bytes_may_follow) {
   }
 }
 
+// Any of the tokens that may come next; none: only the end may.
+std::optional<TokenId> any_allowed(GrammarMatcher& matcher, std::mt19937& random) {
+  std::vector<TokenId> allowed;
+  const auto mask = matcher.allowed();
+  for (size_t index = 0; index < trie()->vocabulary_size(); ++index) {
+    const auto token = static_cast<TokenId>(index);
+    if ((*mask)->allows(token)) allowed.push_back(token);
+  }
+  return allowed.empty() ? std::nullopt : std::optional(allowed[random() % allowed.size()]);
+}
+
 // Guesses are allowed tokens, and now and then any.
 TEST(GrammarTest, guesses_are_followed_as_far_as_they_are_allowed_and_leave_no_trace) {
   constexpr unsigned kSeed = 20241;
   RecordProperty("seed", static_cast<int>(kSeed));
   std::mt19937 random(kSeed);
-  const auto any_allowed = [&](GrammarMatcher& matcher) -> std::optional<TokenId> {
-    std::vector<TokenId> allowed;
-    const auto mask = matcher.allowed();
-    for (size_t index = 0; index < trie()->vocabulary_size(); ++index) {
-      const auto token = static_cast<TokenId>(index);
-      if ((*mask)->allows(token)) allowed.push_back(token);
-    }
-    return allowed.empty() ? std::nullopt : std::optional(allowed[random() % allowed.size()]);
-  };
   size_t followed = 0;
   for (const Case& test : cases()) {
     const auto grammar = compile(test.kind, test.source);
@@ -304,7 +306,7 @@ TEST(GrammarTest, guesses_are_followed_as_far_as_they_are_allowed_and_leave_no_t
         const auto token =
             is_wild || !fits
                 ? std::optional(static_cast<TokenId>(random() % trie()->vocabulary_size()))
-                : any_allowed(ahead);
+                : any_allowed(ahead, random);
         if (!token) break;
         guesses.push_back(*token);
         fits = fits && (*allowed)->allows(*token) && ahead.accept(*token).has_value();
@@ -314,12 +316,68 @@ TEST(GrammarTest, guesses_are_followed_as_far_as_they_are_allowed_and_leave_no_t
       ASSERT_EQ(matcher.fitting(guesses), fitting) << test.source;
       ASSERT_EQ(matcher.stack_count(), stacks);
       followed += fitting;
-      const auto token = any_allowed(matcher);
+      const auto token = any_allowed(matcher, random);
       if (!token) break;
       ASSERT_TRUE(matcher.accept(*token).has_value());
     }
   }
   EXPECT_GT(followed, 100U);
+}
+
+// A forced text can be no other: any random walk over allowed tokens spells it.
+TEST(GrammarTest, a_forced_text_is_what_every_answer_spells) {
+  const auto text_of = [&](std::span<const TokenId> tokens) {
+    std::string text;
+    for (const TokenId token : tokens) text += trie()->text(token);
+    return text;
+  };
+  const std::pair<const char*, std::string> tests[] = {
+      {"(one two three|one two four)[0-9] and the end", "one two "},
+      {"[ab]cde", ""},
+      {"same(same)?", "same"},
+  };
+  for (const auto& [source, expected] : tests) {
+    const auto grammar = compile(Kind::kRegex, source);
+    ASSERT_TRUE(grammar.has_value()) << source;
+    GrammarMatcher matcher(*grammar);
+    const size_t stacks = matcher.stack_count();
+    std::array<TokenId, 64> tokens{};
+    const size_t count = matcher.forced(tokens);
+    EXPECT_EQ(text_of(std::span(tokens).first(count)), expected) << source;
+    EXPECT_EQ(matcher.stack_count(), stacks);
+    EXPECT_EQ(matcher.fitting(std::span(tokens).first(count)), count);
+    if (count > 1) {
+      EXPECT_EQ(matcher.forced(std::span(tokens).first(1)), 1U);
+    }
+  }
+  constexpr unsigned kSeed = 20242;
+  RecordProperty("seed", static_cast<int>(kSeed));
+  std::mt19937 random(kSeed);
+  size_t forced = 0;
+  for (const Case& test : cases()) {
+    const auto grammar = compile(test.kind, test.source);
+    ASSERT_TRUE(grammar.has_value());
+    GrammarMatcher matcher(*grammar);
+    for (int step = 0; step < 24 && !matcher.must_end(); ++step) {
+      std::array<TokenId, 8> tokens{};
+      const std::string expected = text_of(std::span(tokens).first(matcher.forced(tokens)));
+      forced += expected.size();
+      GrammarMatcher ahead = matcher;
+      std::string spelled;
+      while (spelled.size() < expected.size()) {
+        const auto token = any_allowed(ahead, random);
+        if (!token) break;  // the vocabulary cannot spell it
+        spelled += trie()->text(*token);
+        ASSERT_TRUE(ahead.accept(*token).has_value());
+      }
+      const size_t length = std::min(spelled.size(), expected.size());
+      EXPECT_EQ(spelled.substr(0, length), expected.substr(0, length)) << test.source;
+      const auto token = any_allowed(matcher, random);
+      if (!token) break;
+      ASSERT_TRUE(matcher.accept(*token).has_value());
+    }
+  }
+  EXPECT_GT(forced, 100U);
 }
 
 TEST(GrammarTest, no_control_or_end_token_is_text) {
