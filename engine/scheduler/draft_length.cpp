@@ -25,6 +25,7 @@ constexpr double kPassesSeen = 4;
 
 constexpr double kMargin = 1.25;
 constexpr double kLeastChance = 0.05;
+constexpr double kSpeedKept = 0.9;  // by a stream beside others' drafts
 
 }  // namespace
 
@@ -88,6 +89,22 @@ size_t RowCost::draft_tokens_most() const {
 
 double least_draft_chance(const RowCost& cost, size_t streams) {
   return kLeastChance + kMargin * static_cast<double>(streams) * cost.share_of_next(streams);
+}
+
+double expected_tokens(const DraftAcceptance& acceptance, size_t drafted) {
+  double tokens = 1;
+  double chance = 1;
+  for (size_t place = 0; place < drafted; ++place) {
+    chance *= acceptance.rate();
+    tokens += chance;
+  }
+  return tokens;
+}
+
+size_t draft_rows_most(const RowCost& cost, size_t streams, double least_tokens) {
+  const double rows = (least_tokens / kSpeedKept - 1) / cost.share_of_next(streams);
+  return rows < static_cast<double>(kDraftTokensMost * streams) ? static_cast<size_t>(rows)
+                                                                : kDraftTokensMost * streams;
 }
 
 size_t draft_length(const DraftAcceptance& acceptance, double least_chance) {

@@ -66,4 +66,12 @@ double least_draft_chance(const RowCost& cost, size_t streams);
 // How many tokens of a draft have at least that chance to be accepted, all before them included.
 size_t draft_length(const DraftAcceptance& acceptance, double least_chance);
 
+// The tokens that a sequence expects of a pass that verifies so many drafted ones.
+double expected_tokens(const DraftAcceptance& acceptance, size_t drafted);
+
+// Drafted tokens that a pass of so many streams may have, if the stream that gains least by them
+// expects `least_tokens` of it: that stream loses a tenth of its speed at most. All together gain
+// more than they lose, but one stream's drafts make the pass longer for all.
+size_t draft_rows_most(const RowCost& cost, size_t streams, double least_tokens);
+
 }  // namespace lockstep

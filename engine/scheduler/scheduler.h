@@ -228,6 +228,7 @@ class Scheduler {
   void preempt(Sequence& sequence);
   void collect_chunks();
 
+  size_t draft_rows_most() const;
   void plan_drafts();
   void take_draft_pages();
   bool verify_draft(Sequence& sequence);

@@ -1,6 +1,7 @@
 // The scheduler's part in speculation: how many drafted tokens a pass computes, and which of them
 // have become known.
 #include <algorithm>
+#include <limits>
 
 #include "engine/base/check.h"
 #include "engine/scheduler/scheduler.h"
@@ -39,6 +40,19 @@ std::span<const int32_t> Scheduler::drafts(SequenceId id) const {
   return sequences_.at(id).drafts;
 }
 
+// Without a number that was asked for, no more than the stream that gains least can bear.
+size_t Scheduler::draft_rows_most() const {
+  const size_t streams = stream_count();
+  if (limits_.draft_tokens || streams == 0) return limits_.batch_tokens;
+  double least_tokens = std::numeric_limits<double>::infinity();
+  for (const Sequence* one : running_) {
+    if (!one->streams()) continue;
+    const DraftAcceptance& acceptance = one->acceptances[static_cast<size_t>(one->draft_source)];
+    least_tokens = std::min(least_tokens, expected_tokens(acceptance, one->drafts.size()));
+  }
+  return lockstep::draft_rows_most(row_cost_, streams, least_tokens);
+}
+
 // Drafts get what the others leave of the pass, each sequence the first tokens of its own.
 void Scheduler::plan_drafts() {
   Budget left = {limits_.batch_tokens, limits_.logit_rows, limits_.attention_units};
@@ -49,18 +63,20 @@ void Scheduler::plan_drafts() {
     if (!goes_as_generated(*one)) continue;
     left.units -= std::min(left.units, attention_units(one->computed, one->planned));
   }
+  size_t drafted_most = draft_rows_most();
   for (Sequence* one : running_) {
     if (!one->streams() || one->planned == 0) {
       one->drafts.clear();
       continue;
     }
-    size_t count = std::min({one->drafts.size(), left.tokens, left.rows});
+    size_t count = std::min({one->drafts.size(), left.tokens, left.rows, drafted_most});
     const size_t begin = one->tokens.size();
     while (count > 0 && attention_units(begin, count) > left.units) --count;
     one->drafts.resize(count);
     one->planned += count;
     left.tokens -= count;
     left.rows -= count;
+    drafted_most -= count;
     left.units -= attention_units(begin, count);
   }
 }

@@ -163,6 +163,47 @@ TEST(Drafts, make_known_what_is_accepted_alone) {
   EXPECT_EQ(passes.scheduler.cached_tokens(found), 8U);
 }
 
+// Its drafts are right, and it would be twice as fast for them; the other stream has none.
+TEST(Drafts, of_one_stream_take_a_tenth_of_another_ones_speed_at_most) {
+  for (const bool both : {false, true}) {
+    SchedulerLimits limits = small_limits();
+    limits.batch_tokens = 64;
+    limits.logit_rows = 64;
+    limits.page_count = 1000;
+    Passes passes(limits, 64);
+    const std::array<SequenceId, 2> ids = {passes.add(3, 1600), passes.add(3, 1600)};
+    passes.pass();
+    double seconds = 0;
+    size_t drafted = 0;
+    constexpr int kPasses = 60;
+    for (int pass = 0; pass < kPasses; ++pass) {
+      for (const SequenceId id : ids) {
+        const size_t most = passes.scheduler.draft_tokens_most(id);
+        if (most > 0 && (both || id == ids[0])) passes.scheduler.propose(id, Tokens(most, 1));
+      }
+      const Schedule schedule = passes.next();
+      size_t rows = 0;
+      for (const Chunk& chunk : schedule.chunks) rows += chunk.count;
+      passes.scheduler.computed();
+      for (const Chunk& chunk : schedule.chunks) {
+        drafted += chunk.drafted;
+        while (passes.scheduler.append_token(chunk.sequence, 1)) {
+        }
+      }
+      passes.scheduler.add_pass_seconds(1 + 0.04 * static_cast<double>(rows));
+      seconds += 1 + 0.04 * static_cast<double>(rows);
+    }
+    const double alone = kPasses * (1 + 0.04 * 2);
+    if (both) {
+      EXPECT_GT(seconds, 1.3 * alone) << "both gain by long drafts";
+      EXPECT_GT(drafted, 5U * kPasses);
+    } else {
+      EXPECT_LE(seconds, alone / 0.89);
+      EXPECT_GT(drafted, 1U * kPasses);
+    }
+  }
+}
+
 // Grammars are right where a drafter is not: how long drafts are is learnt of each by itself.
 TEST(Drafts, of_two_sources_have_lengths_of_their_own) {
   SchedulerLimits limits = small_limits();
