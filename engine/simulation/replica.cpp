@@ -119,7 +119,8 @@ void SimulatedReplica::add_token(SequenceId id, double now) {
   open.last_token = now;
   if (++seen.tokens < asked.answer_tokens) {
     const size_t position = asked.prompt_tokens + seen.tokens - 1;
-    return scheduler_.append_token(id, token_at(asked, open.request, position));
+    scheduler_.append_token(id, token_at(asked, open.request, position));
+    return;
   }
   served_.push_back(seen);
   shares_.end(open.request, 1, asked.prompt_tokens, false);
