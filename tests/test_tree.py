@@ -12,8 +12,8 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # Bottom up. A folder includes only from itself and from those before it.
 LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "sampling", "drafting", "graph",
-          "pass", "operations", "planner", "model", "text", "runtime", "scheduler", "interface",
-          "placement", "serving", "measure", "simulation"]
+          "pass", "operations", "planner", "model", "text", "runtime", "scheduler", "tiers",
+          "interface", "placement", "serving", "measure", "simulation"]
 # The same of server/, whose own files come last; generated headers count as files of their folder.
 SERVER_LAYERS = ["http", "options", "access", "metrics", "api/common", "api/openai",
                  "api/anthropic", "api/native", "api", "ui", "daemon", "commands", "."]
