@@ -41,7 +41,10 @@ void PrefixCache::evict(uint32_t page) {
 }
 
 void PrefixCache::hold(uint32_t page) {
-  if (is_idle(page)) leave_idle(page);
+  if (is_idle(page)) {
+    leave_idle(page);
+    uses_[page].saved = false;  // the copy may go meanwhile: the next time that it is idle tells
+  }
   pool_.hold(page);
 }
 
@@ -56,6 +59,11 @@ void PrefixCache::release(uint32_t page) {
   use.idle_since = ++releases_;
   use.idle_place = own.insert(own.end(), page);
   ++idle_count_;
+  if (use.saved) return;
+  ++unsaved_idle_count_;
+  if (!lists_unsaved_ || use.listed) return;
+  unsaved_.push_back(page);
+  use.listed = true;
 }
 
 void PrefixCache::leave_idle(uint32_t page) {
@@ -64,6 +72,7 @@ void PrefixCache::leave_idle(uint32_t page) {
   own->second.erase(use.idle_place);
   if (own->second.empty()) idle_.erase(own);
   --idle_count_;
+  if (!use.saved) --unsaved_idle_count_;
 }
 
 BlockId PrefixCache::find(const CacheScope& scope, const Prefix& prefix) const {
@@ -110,6 +119,7 @@ void PrefixCache::drop_page(uint32_t page) {
   PageUse& use = uses_[page];
   blocks_.at(use.block).pages[use.group].reset();
   use.block = 0;
+  use.saved = false;
   if (idle) pool_.free(page);
 }
 
@@ -162,16 +172,46 @@ void PrefixCache::forget(BlockId id) {
   remove_empty(before);
 }
 
+void PrefixCache::note_saved(uint32_t page) {
+  if (is_idle(page) && !uses_[page].saved) --unsaved_idle_count_;
+  uses_[page].saved = true;
+}
+
+BlockId PrefixCache::first_unsaved() {
+  while (!unsaved_.empty()) {
+    PageUse& use = uses_[unsaved_.front()];
+    if (use.block != 0 && !use.saved) return use.block;
+    use.listed = false;
+    unsaved_.pop_front();
+  }
+  return 0;
+}
+
+std::vector<PrefixKey> PrefixCache::keys_from(BlockId id) const {
+  std::vector<PrefixKey> keys;
+  std::vector<BlockId> left;
+  if (is_known(id)) left.push_back(id);
+  while (!left.empty()) {
+    const Block& block = blocks_.at(left.back());
+    left.pop_back();
+    keys.push_back(block.key);
+    left.insert(left.end(), block.after.begin(), block.after.end());
+  }
+  return keys;
+}
+
 void PrefixCache::forget_all() {
   while (!blocks_.empty()) forget(blocks_.begin()->first);
 }
 
 void PrefixCache::reset() {
-  for (PageUse& use : uses_) use.block = 0;
+  for (PageUse& use : uses_) use.block = 0, use.saved = false, use.listed = false;
+  unsaved_.clear();
   blocks_.clear();
   known_.clear();
   idle_.clear();
   idle_count_ = 0;
+  unsaved_idle_count_ = 0;
   pool_.reset();
   slots_.reset();
 }

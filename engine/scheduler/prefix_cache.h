@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <list>
 #include <map>
 #include <optional>
@@ -95,6 +96,24 @@ class PrefixCache {
   // A block has a checkpoint no longer.
   void drop_checkpoint(BlockId block);
 
+  // From now on pages are counted among the unsaved when no sequence holds them any more.
+  void list_unsaved() { lists_unsaved_ = true; }
+  // The block of the page that has been unsaved for the longest time; 0: there is none.
+  BlockId first_unsaved();
+  void note_saved(uint32_t page);
+  // Pages that can be handed out, and of which nothing is lost by that.
+  size_t clean_count() const { return available_count() - unsaved_idle_count_; }
+  bool is_saved(uint32_t page) const { return uses_[page].saved; }
+  // A known block's.
+  const PrefixKey& key(BlockId block) const { return blocks_.at(block).key; }
+  BlockId before(BlockId block) const { return blocks_.at(block).before; }
+  // The keys of a block and of all that follow it; none if it is not known.
+  std::vector<PrefixKey> keys_from(BlockId block) const;
+  // A known block without pages that nothing follows is forgotten.
+  void tidy(BlockId block) {
+    if (is_known(block)) remove_empty(block);
+  }
+
   bool knows(uint32_t page) const { return uses_[page].block != 0; }
   // Nobody holds it, and it could be evicted.
   bool is_idle(uint32_t page) const { return knows(page) && pool_.holders(page) == 0; }
@@ -123,6 +142,8 @@ class PrefixCache {
     BlockId block = 0;
     size_t group = 0;
     uint64_t idle_since = 0;  // a count of releases
+    bool saved = false;       // a copy lies elsewhere
+    bool listed = false;      // in unsaved_
     std::list<uint32_t>::iterator idle_place = {};
   };
   struct KeyHash {
@@ -145,8 +166,11 @@ class PrefixCache {
   std::unordered_map<BlockId, Block> blocks_;
   std::unordered_map<PrefixKey, BlockId, KeyHash> known_;
   std::map<std::string, std::list<uint32_t>> idle_;  // by owner, oldest first; none is empty
+  bool lists_unsaved_ = false;
+  std::deque<uint32_t> unsaved_;  // that have become idle; some may be saved or gone by now
   BlockId next_block_ = 1;
   size_t idle_count_ = 0;
+  size_t unsaved_idle_count_ = 0;
   uint64_t releases_ = 0;
   uint64_t eviction_count_ = 0;
 };

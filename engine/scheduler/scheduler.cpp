@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <new>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -18,7 +19,8 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
               .share_generated = limits.share_generated,
               .shares_none = limits.whole_sequences,
               .state_slots = limits.state_slots,
-              .secret = limits.cache_secret}),
+              .secret = limits.cache_secret,
+              .store = limits.page_store}),
       prompts_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,
@@ -66,6 +68,11 @@ SequenceId Scheduler::add(NewSequence added, double now) {
     sequences_.erase(id);
     throw;
   }
+  try {
+    pages_.read_ahead(sequence);
+  } catch (const std::bad_alloc&) {  // it is read when it is needed
+    return id;
+  }
   return id;
 }
 
@@ -94,6 +101,7 @@ const Schedule& Scheduler::next_batch(double now) {
   schedule_.chunks.clear();
   schedule_.cleared_pages.clear();
   schedule_.state_copies.clear();
+  now_ = now;
   choose_senior(now);
   admit();
   std::ranges::sort(running_, [&](auto* one, auto* other) { return before(*one, *other); });
@@ -103,7 +111,9 @@ const Schedule& Scheduler::next_batch(double now) {
   take_draft_pages();
   collect_chunks();
   pass_open_ = !schedule_.chunks.empty();
-  CHECK(pass_open_ || idle(), "{} sequences and nothing to compute", sequences_.size());
+  const bool is_reading = std::ranges::any_of(running_, &Sequence::awaits_store);
+  CHECK(pass_open_ || idle() || is_reading, "{} sequences and nothing to compute",
+        sequences_.size());
   return schedule_;
 }
 
@@ -214,6 +224,7 @@ void Scheduler::plan_chunks() {
 }
 
 void Scheduler::attach(Sequence& sequence) {
+  fetch(sequence);
   const size_t cached = sequence.cached;
   const size_t computed = sequence.computed;
   pages_.attach(sequence);
@@ -221,6 +232,18 @@ void Scheduler::attach(Sequence& sequence) {
   counters_.prefix_hit_tokens += sequence.cached - cached;
   if (sequence.uncached == 0) sequence.uncached = sequence.prompt - sequence.cached;
   charge(sequence, 0, 0);
+}
+
+// A sequence waits for what is being read as long as some of it comes in time.
+void Scheduler::fetch(Sequence& sequence) {
+  const auto [tokens, is_coming] = pages_.fetch(sequence);
+  if (tokens > 0) {
+    counters_.stored_tokens += tokens;
+    counters_.stored_seconds += cost_.prompt_seconds(prompt_work(sequence.computed, tokens));
+  }
+  const bool begins = sequence.store_deadline == kNoDeadline || tokens > 0;
+  if (is_coming && begins) sequence.store_deadline = now_ + kStorePatienceSeconds;
+  sequence.awaits_store = is_coming && now_ < sequence.store_deadline && sequence.id != senior_;
 }
 
 // Puts each tenant's prompts into its places in the order in which they are due.
@@ -286,8 +309,9 @@ void Scheduler::plan_prompts(Budget left) {
     pages_.add_awaited_keys(sequence, end, in_flight_);
   };
   std::vector<Sequence*> prompts;
-  std::ranges::copy_if(running_, std::back_inserter(prompts),
-                       [](const Sequence* sequence) { return !sequence->streams(); });
+  std::ranges::copy_if(running_, std::back_inserter(prompts), [](const Sequence* sequence) {
+    return !sequence->streams() && !sequence->awaits_store;
+  });
   if (prompts.empty()) return;
   Sequence& head = *prompts.front();
   // All of its known tokens: those after the border between prompted and generated ones, too.

@@ -26,6 +26,8 @@
 //     sequence waits, or gives up anything, for them.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again;
 //     with states, one behind which a checkpoint is, or will be.
+//   - Pages that a store holds outside of the cache are loaded into it before a sequence computes
+//     them. It waits while they are being read, but not for long, and the senior not at all.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +51,8 @@ namespace lockstep {
 
 // Prompts in smaller chunks would read the weights too often.
 inline constexpr size_t kPromptChunkLeast = 32;
+// Pages that are not read by then are computed.
+inline constexpr double kStorePatienceSeconds = 5;
 
 struct SchedulerLimits {
   size_t page_tokens = 64;
@@ -78,6 +82,7 @@ struct SchedulerLimits {
   double patience_seconds = 60;
   LatencyTargets targets = {};
   HashSecret cache_secret = {};
+  PageStore* page_store = nullptr;  // outlives the scheduler; null: none
 };
 
 // Prompt tokens of one pass at most; at least 1 each. And their cost (prompt_work()); but
@@ -118,6 +123,8 @@ struct SchedulerCounters {
   uint64_t prefix_hit_tokens = 0;    // of them found there
   uint64_t preemptions = 0;          // that had computed something
   uint64_t state_hits = 0;           // sequences that went on from a checkpoint
+  uint64_t stored_tokens = 0;        // that were loaded from the page store, not computed
+  double stored_seconds = 0;         // that computing them would have taken, as far as is known
 };
 
 class Scheduler {
@@ -134,9 +141,13 @@ class Scheduler {
   // Those whose deadline is over; they go on until they are finished.
   std::vector<SequenceId> overdue(double now) const;
 
-  // The next pass; empty only when there is no sequence. Until computed() is called with it, no
+  // The next pass; empty only when there is no sequence, or all wait for what the page store is
+  // reading. Until computed() is called with it, no
   // other. `now` never goes back.
   const Schedule& next_batch(double now);
+  // Between passes: copies a page into the page store that would be lost otherwise; with `all`, any
+  // that is not there.
+  SequencePages::Saved save_page(bool all) { return pages_.save_one(all); }
   // The pass has been computed.
   void computed();
   // The last pass took so long, from its next_batch() to where the next one may be called. With
@@ -202,6 +213,7 @@ class Scheduler {
 
   void plan_chunks();
   void attach(Sequence& sequence);
+  void fetch(Sequence& sequence);
   // The budget that is left of a pass.
   struct Budget {
     size_t tokens = 0;
@@ -254,6 +266,7 @@ class Scheduler {
   Schedule schedule_;
   SchedulerCounters counters_;
   bool pass_open_ = false;
+  double now_ = 0;
   SequenceId next_id_ = 1;
 };
 

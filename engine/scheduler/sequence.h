@@ -77,6 +77,8 @@ struct Sequence {
   size_t fork = 0;                // pages before where known blocks without one were seen to end
   BlockId answer_checkpoint = 0;  // whose checkpoint moves on with the answer; 0: none
 
+  bool awaits_store = false;            // what it needs next is being read
+  double store_deadline = kNoDeadline;  // when it no longer waits for that; kNoDeadline: not yet
   bool running = false;
   bool started = false;  // has been part of a pass
   bool sampled = false;  // in the last pass: the next token is to be appended

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
@@ -16,6 +17,8 @@ constexpr size_t kLeastPages = 2;
 // which is kFirstDistance.
 constexpr size_t kLeastPagesWithin = 4;
 constexpr size_t kFirstDistance = 8;
+// Pages that are copied from the store for one sequence before a pass: others wait for that.
+constexpr size_t kLoadsMost = 32;
 
 bool is_doubled_distance(size_t pages) {
   return pages >= kFirstDistance && std::has_single_bit(pages / kFirstDistance) &&
@@ -298,6 +301,164 @@ void SequencePages::trim(Sequence& sequence) {
   }
 }
 
+// Up to which page the cache or the store holds all that what comes after it looks at.
+size_t SequencePages::stored_end(Sequence& sequence) const {
+  size_t page = sequence.computed / rules_.page_tokens;
+  size_t end = page;
+  std::vector<size_t> there(cache_.group_count(), page);  // as in find()
+  for (size_t group = 0; group < sequence.tables.size(); ++group) {
+    there[group] = page - sequence.tables[group].given_back;
+  }
+  BlockId block = page > 0 ? sequence.blocks[page - 1] : 0;
+  bool is_known = page == 0 || cache_.is_known(block);
+  for (; may_find(sequence, page); ++page) {
+    PrefixCache::Prefix wanted = prefix(sequence, page);
+    wanted.before = block;
+    block = is_known ? cache_.find(sequence.scope, wanted) : 0;
+    is_known = block != 0;
+    bool suffices = true;
+    for (size_t group = 0; group < there.size(); ++group) {
+      const bool has =
+          (is_known && cache_.page(block, group)) || rules_.store->contains({wanted.key, group});
+      if (!has && cache_.window(group).sees_all()) return end;
+      there[group] = has ? there[group] + 1 : 0;
+      suffices =
+          suffices && there[group] >= page + 1 - first_seen(group, (page + 1) * rules_.page_tokens);
+    }
+    if (suffices) end = page + 1;
+  }
+  return end;
+}
+
+SequencePages::Asked SequencePages::ask(Sequence& sequence, size_t end) const {
+  Asked asked;
+  asked.here = sequence.computed / rules_.page_tokens;
+  BlockId block = asked.here > 0 ? sequence.blocks[asked.here - 1] : 0;
+  bool is_known = asked.here == 0 || cache_.is_known(block);
+  for (size_t page = asked.here; page < end; ++page) {
+    PrefixCache::Prefix wanted = prefix(sequence, page);
+    wanted.before = block;
+    block = is_known ? cache_.find(sequence.scope, wanted) : 0;
+    is_known = block != 0;
+    bool is_here = true;
+    for (size_t group = 0; group < cache_.group_count(); ++group) {
+      const bool is_needed = page >= first_seen(group, end * rules_.page_tokens);
+      if (!is_needed || (is_known && cache_.page(block, group))) continue;
+      const PageStore::Answer answer = rules_.store->ask({wanted.key, group});
+      if (answer == PageStore::Answer::kAbsent) return asked;
+      is_here = is_here && answer == PageStore::Answer::kHere;
+    }
+    if (!is_here) asked.is_coming = true;
+    if (!asked.is_coming) asked.here = page + 1;
+  }
+  return asked;
+}
+
+SequencePages::Fetched SequencePages::fetch(Sequence& sequence) {
+  Fetched fetched;
+  const size_t first = sequence.computed / rules_.page_tokens;
+  if (!has_store() || first > sequence.blocks.size()) return fetched;
+  const size_t end = stored_end(sequence);
+  const size_t known = match(sequence).size();
+  if (end <= first + known) return fetched;
+  Asked asked = ask(sequence, end);
+  if (asked.here > first + known) {
+    const Loaded loaded = load(sequence, asked.here, end);
+    const size_t now_known = match(sequence).size();
+    if (now_known > known) fetched.tokens = (now_known - known) * rules_.page_tokens;
+    if (loaded == Loaded::kNotAll) return fetched;
+    fetched.is_coming = loaded == Loaded::kMoreIsHere;
+    asked = ask(sequence, end);  // in the space of what has been loaded
+  }
+  fetched.is_coming = fetched.is_coming || asked.is_coming;
+  return fetched;
+}
+
+// Not all: the store has lost something, or all pages of the cache are held.
+SequencePages::Loaded SequencePages::load(Sequence& sequence, size_t end, size_t seen_end) {
+  std::vector<uint32_t> held;  // so that none makes way for one that follows it
+  size_t load_count = 0;
+  const size_t first = sequence.computed / rules_.page_tokens;
+  BlockId block = first > 0 ? sequence.blocks[first - 1] : 0;
+  bool is_whole = true;
+  size_t page = first;
+  for (; page < end && is_whole && load_count < kLoadsMost; ++page) {
+    is_whole = load_block(sequence, page, seen_end, block, held, load_count);
+  }
+  for (; !held.empty(); held.pop_back()) cache_.release(held.back());
+  if (block != 0) cache_.tidy(block);
+  if (!is_whole) return Loaded::kNotAll;
+  return page < end ? Loaded::kMoreIsHere : Loaded::kAll;
+}
+
+// `block`: the one before the page's, and then the page's.
+bool SequencePages::load_block(Sequence& sequence, size_t page, size_t seen_end, BlockId& block,
+                               std::vector<uint32_t>& held, size_t& load_count) {
+  PrefixCache::Prefix wanted = prefix(sequence, page);
+  wanted.before = block;
+  const BlockId known = cache_.find(sequence.scope, wanted);
+  std::vector<std::pair<size_t, uint32_t>> loaded;  // group and page
+  for (size_t group = 0; group < cache_.group_count(); ++group) {
+    if (page < first_seen(group, seen_end * rules_.page_tokens)) continue;
+    const auto own = known != 0 ? cache_.page(known, group) : std::nullopt;
+    if (own) {
+      cache_.hold(*own);
+      held.push_back(*own);
+      continue;
+    }
+    const auto taken = cache_.take();
+    if (!taken) return false;
+    held.push_back(*taken);
+    if (!rules_.store->load({wanted.key, group}, *taken)) return false;
+    loaded.emplace_back(group, *taken);
+    ++load_count;
+  }
+  // Pages that have made way for these may have taken the block with it.
+  BlockId own_block = cache_.find(sequence.scope, wanted);
+  if (own_block == 0) own_block = cache_.insert(sequence.scope, wanted);
+  if (own_block == 0) return false;
+  for (const auto& [group, filled] : loaded) {
+    if (cache_.page(own_block, group)) continue;
+    cache_.put(own_block, group, filled);
+    cache_.note_saved(filled);
+  }
+  block = own_block;
+  return true;
+}
+
+// Two passes take no more.
+bool SequencePages::is_short_of_clean_pages() const {
+  const size_t wanted = 2 * cache_.group_count() * (rules_.pass_tokens / rules_.page_tokens + 1);
+  return cache_.clean_count() < std::min(wanted, cache_.pool().page_count() / 2);
+}
+
+std::optional<std::pair<size_t, uint32_t>> SequencePages::unsaved_page(BlockId block) const {
+  for (size_t group = 0; group < cache_.group_count(); ++group) {
+    const auto page = cache_.page(block, group);
+    if (page && !cache_.is_saved(*page)) return std::pair(group, *page);
+  }
+  return std::nullopt;
+}
+
+SequencePages::Saved SequencePages::save_one(bool all) {
+  if (!has_store() || (!all && !is_short_of_clean_pages())) return Saved::kNothing;
+  while (!to_save_.empty() && !unsaved_page(to_save_.back())) to_save_.pop_back();
+  if (to_save_.empty()) {
+    // All that lies before a saved block is saved.
+    BlockId block = cache_.first_unsaved();
+    for (; block != 0 && unsaved_page(block); block = cache_.before(block)) {
+      to_save_.push_back(block);
+    }
+  }
+  if (to_save_.empty()) return Saved::kNothing;
+  const auto [group, page] = unsaved_page(to_save_.back()).value();
+  if (!rules_.store->save({cache_.key(to_save_.back()), group}, page, !all)) {
+    return Saved::kNoSpace;
+  }
+  cache_.note_saved(page);
+  return Saved::kOne;
+}
+
 void SequencePages::release(Sequence& sequence) {
   // The last first: what depends on another page is evicted before it.
   for (size_t page = sequence.page_count(); page-- > 0;) {
@@ -315,6 +476,17 @@ void SequencePages::release(Sequence& sequence) {
 }
 
 void SequencePages::forget(const Sequence& sequence) {
+  if (has_store()) {
+    std::vector<PrefixKey> keys(sequence.keys);  // whether the cache still has them or not
+    if (!sequence.blocks.empty()) {
+      std::ranges::copy(cache_.keys_from(sequence.blocks.front()), std::back_inserter(keys));
+    }
+    for (const PrefixKey& key : keys) {
+      for (size_t group = 0; group < cache_.group_count(); ++group) {
+        rules_.store->erase({key, group});
+      }
+    }
+  }
   for (const BlockId block : sequence.blocks) cache_.forget(block);
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/scheduler/page_pool.h"
+#include "engine/scheduler/page_store.h"
 #include "engine/scheduler/prefix_cache.h"
 #include "engine/scheduler/sequence.h"
 
@@ -36,11 +37,14 @@ class SequencePages {
     // Sequences have states, and so many slots for them and for checkpoints; 0: they have none.
     size_t state_slots = 0;
     HashSecret secret = {};
+    PageStore* store = nullptr;  // that keeps pages longer than the cache; null: none does
   };
 
   // `windows`: of the groups of the cache's layers.
   SequencePages(size_t page_count, std::vector<AttentionWindow> windows, const Rules& rules)
-      : rules_(rules), cache_(page_count, std::move(windows), rules.state_slots) {}
+      : rules_(rules), cache_(page_count, std::move(windows), rules.state_slots) {
+    if (has_store()) cache_.list_unsaved();
+  }
 
   // Pages of all groups that a sequence takes at most while it grows to so many tokens.
   size_t most_pages(size_t tokens) const;
@@ -55,6 +59,22 @@ class SequencePages {
   // Adds the pages that all its known tokens take at once: held, known, or to be filled. A page
   // that is to be filled and may be found counts once among all that wait for it.
   void claim(Sequence& sequence, PageClaims& claims) const;
+  // Pages that the store holds of what attach() could find become known, as far as they are at
+  // hand. The number of tokens that attach() finds by that, and whether it is worth waiting for
+  // more.
+  struct Fetched {
+    size_t tokens = 0;
+    bool is_coming = false;
+  };
+  Fetched fetch(Sequence& sequence);
+  // Pages that the store holds of it are read ahead, as far as there is space.
+  void read_ahead(Sequence& sequence) {
+    if (has_store()) ask(sequence, stored_end(sequence));
+  }
+  // Saves a page that has been idle, after what lies before it in its prefix: where few pages are
+  // left that may make way, or, with `all`, as long as there is any.
+  enum class Saved : uint8_t { kOne, kNoSpace, kNothing };
+  Saved save_one(bool all);
   // Holds what is known instead of computing it; the last known token is always left. A checkpoint
   // takes the place of the sequence's own slot.
   void attach(Sequence& sequence);
@@ -108,6 +128,19 @@ class SequencePages {
   };
   Found find(Sequence& sequence) const;
   bool has_states() const { return rules_.state_slots > 0; }
+  bool has_store() const { return rules_.store != nullptr && !has_states() && !rules_.shares_none; }
+  size_t stored_end(Sequence& sequence) const;
+  struct Asked {
+    size_t here = 0;  // pages of the prefix of which all is at hand
+    bool is_coming = false;
+  };
+  Asked ask(Sequence& sequence, size_t end) const;
+  enum class Loaded : uint8_t { kAll, kMoreIsHere, kNotAll };
+  Loaded load(Sequence& sequence, size_t end, size_t seen_end);
+  bool is_short_of_clean_pages() const;
+  std::optional<std::pair<size_t, uint32_t>> unsaved_page(BlockId block) const;
+  bool load_block(Sequence& sequence, size_t page, size_t seen_end, BlockId& block,
+                  std::vector<uint32_t>& held, size_t& load_count);
   // With a checkpoint of the last of its blocks.
   void begin_from(Sequence& sequence, BlockId block);
   bool take_source(Sequence& sequence);
@@ -126,6 +159,7 @@ class SequencePages {
   Rules rules_;
   PrefixCache cache_;
   std::vector<SlotCopy> copies_;
+  std::vector<BlockId> to_save_;  // a chain of blocks, the first one last; some may be gone
 };
 
 }  // namespace lockstep

@@ -49,6 +49,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   if (chance(2)) limits_.state_slots = limits_.sequence_count + pick(chance(2) ? 3 : 12);
   if (chance(2)) limits_.draft_tokens = pick(7);
   states_.resize(limits_.state_slots);
+  if (chance(2)) limits_.page_store = &store_.emplace(*this);
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
@@ -96,6 +97,9 @@ void Simulation::run() {
       scheduler_->limit_prompt_tokens(allowance_);
     }
     propose();
+    for (size_t saves = pick(1 + limits_.page_count); saves > 0; --saves) {
+      scheduler_->save_page(/*all=*/chance(2));
+    }
     pass();
     now_ += static_cast<double>(pick(3));
     if (::testing::Test::HasFailure()) return;
@@ -161,9 +165,13 @@ void Simulation::propose() {
 }
 
 void Simulation::pass() {
+  if (store_) store_->begin_pass();
   const Schedule schedule = scheduler_->next_batch(now_);
-  EXPECT_EQ(schedule.chunks.empty(), live_.empty());
-  if (schedule.chunks.empty()) return;
+  if (schedule.chunks.empty()) {
+    EXPECT_TRUE(live_.empty() || (store_ && store_->has_coming()));
+    waits_ += live_.empty() ? 0 : 1;
+    return;
+  }
   check_promises(schedule);
   check_pages();
   check_slots();
@@ -495,6 +503,9 @@ void Simulation::discard(SequenceId id) {
   for (const uint32_t page : pages) doubtful.insert(contents_[page]);
   scheduler_->discard(id);
   for (const uint32_t page : pages) EXPECT_FALSE(scheduler_->cache().knows(page));
+  if (store_) {
+    EXPECT_FALSE(store_->holds_any(live_.at(id).used)) << "it can come back";
+  }
   spoil(doubtful, proven);
   live_.erase(id);
   ++ended_;
@@ -518,10 +529,59 @@ void Simulation::spoil(const std::set<ContentId>& doubtful, const std::set<Conte
     const auto begin = cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens);
     std::fill_n(begin, limits_.page_tokens, kSpoiled);
   }
+  // The scheduler does not know of pages that rest on these and that only the store has: the next
+  // sequence that meets them is discarded as well.
+  if (store_) store_->drop(spoiled);
   for (State& state : states_) {
     const auto is_spoiled = [&](ContentId content) { return spoiled.contains(content); };
     if (std::ranges::any_of(state.rests_on, is_spoiled)) state.value = kSpoiled;
   }
+}
+
+PageStore::Answer Simulation::Store::ask(const StoredKey& key) {
+  const auto found = pages_.find(key);
+  if (found == pages_.end() || life_.chance(50)) return Answer::kAbsent;
+  if (found->second.asks_left == 0) return Answer::kHere;
+  --found->second.asks_left;
+  coming_ = true;
+  return Answer::kComing;
+}
+
+bool Simulation::Store::load(const StoredKey& key, uint32_t page) {
+  const auto found = pages_.find(key);
+  if (found == pages_.end() || life_.chance(30)) return false;
+  // The cache had it when the store was asked, and has lost it since.
+  if (found->second.asks_left > 0) return false;
+  EXPECT_EQ(life_.scheduler_->cache().pool().holders(page), 1U);
+  EXPECT_FALSE(life_.scheduler_->cache().knows(page));
+  std::ranges::copy(
+      found->second.cells,
+      life_.cells_.begin() + static_cast<std::ptrdiff_t>(page * life_.limits_.page_tokens));
+  life_.contents_[page] = found->second.content;
+  return true;
+}
+
+bool Simulation::Store::save(const StoredKey& key, uint32_t page, bool /*makes_way*/) {
+  if (life_.chance(20)) return false;
+  EXPECT_TRUE(life_.scheduler_->cache().knows(page));
+  if (!pages_.empty() && life_.chance(40)) pages_.erase(pages_.begin());
+  const auto begin =
+      life_.cells_.begin() + static_cast<std::ptrdiff_t>(page * life_.limits_.page_tokens);
+  Page copy;
+  copy.cells.assign(begin, begin + static_cast<std::ptrdiff_t>(life_.limits_.page_tokens));
+  copy.content = life_.contents_[page];
+  copy.asks_left = life_.pick(4);
+  pages_.emplace(key, std::move(copy));
+  return true;
+}
+
+bool Simulation::Store::holds_any(const std::set<ContentId>& contents) const {
+  return std::ranges::any_of(
+      pages_, [&](const auto& page) { return contents.contains(page.second.content); });
+}
+
+void Simulation::Store::drop(const std::set<ContentId>& contents) {
+  std::erase_if(pages_, [&](const auto& page) { return contents.contains(page.second.content); });
 }
 
 }  // namespace lockstep

@@ -33,6 +33,9 @@ class Simulation {
   // Drafted tokens.
   uint64_t accepted() const { return accepted_; }
   uint64_t rejected() const { return rejected_; }
+  // Tokens that came back from the page store, and passes that had to wait for it.
+  uint64_t stored_tokens() const { return scheduler_->counters().stored_tokens; }
+  uint64_t waits() const { return waits_; }
 
  private:
   // The contents of a page from when it is handed out until it is handed out again: a number that
@@ -48,6 +51,33 @@ class Simulation {
     std::set<ContentId> proven;  // of them when it last gave logits: those were numbers
     size_t sampled = 0;
     bool started = false;
+  };
+
+  // Pages outside of the cache, which come when they like and may be lost.
+  class Store final : public PageStore {
+   public:
+    explicit Store(Simulation& life) : life_(life) {}
+    bool contains(const StoredKey& key) override { return pages_.contains(key); }
+    Answer ask(const StoredKey& key) override;
+    bool load(const StoredKey& key, uint32_t page) override;
+    bool save(const StoredKey& key, uint32_t page, bool makes_way) override;
+    bool outlives_process() const override { return true; }
+    void erase(const StoredKey& key) override { pages_.erase(key); }
+    // Whether a page of these contents is there; then all that are of any spoiled ones go.
+    bool holds_any(const std::set<ContentId>& contents) const;
+    void drop(const std::set<ContentId>& contents);
+    bool has_coming() const { return coming_; }
+    void begin_pass() { coming_ = false; }
+
+   private:
+    struct Page {
+      std::vector<uint64_t> cells;
+      ContentId content = 0;
+      size_t asks_left = 0;  // until it is there
+    };
+    Simulation& life_;
+    std::map<StoredKey, Page> pages_;
+    bool coming_ = false;
   };
 
   size_t pick(size_t below);
@@ -81,6 +111,7 @@ class Simulation {
   std::mt19937_64 random_;
   SchedulerLimits limits_;
   PromptAllowance allowance_;
+  std::optional<Store> store_;  // of some
   std::optional<Scheduler> scheduler_;
   std::map<SequenceId, Life> live_;
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
@@ -102,6 +133,7 @@ class Simulation {
   uint64_t discarded_ = 0;
   uint64_t accepted_ = 0;
   uint64_t rejected_ = 0;
+  uint64_t waits_ = 0;
 };
 
 }  // namespace lockstep

@@ -27,6 +27,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t checkpoint_evictions = 0;
   uint64_t accepted = 0;
   uint64_t rejected = 0;
+  uint64_t stored_tokens = 0;
+  uint64_t waits = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("LOCKSTEP_SIMULATION_SEED=" + std::to_string(seed));
     Simulation life(seed);
@@ -41,6 +43,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     checkpoint_evictions += life.checkpoint_evictions();
     accepted += life.accepted();
     rejected += life.rejected();
+    stored_tokens += life.stored_tokens();
+    waits += life.waits();
   }
   if (first == last) return;
   // Each of these must have happened often, or it was not tested.
@@ -53,6 +57,8 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(checkpoint_evictions, tried_cases(1'000U));
   EXPECT_GT(accepted, tried_cases(10'000U));
   EXPECT_GT(rejected, tried_cases(10'000U));
+  EXPECT_GT(stored_tokens, tried_cases(2'000U));
+  EXPECT_GT(waits, tried_cases(200U));
 }
 
 }  // namespace
