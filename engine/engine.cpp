@@ -37,6 +37,7 @@
 #include "engine/serving/chat_text.h"
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/engine_loop.h"
+#include "engine/serving/kept_pages.h"
 #include "engine/serving/rank_report.h"
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/model_tokenizer.h"
@@ -123,6 +124,7 @@ struct Engine::Parts {
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<RankReport> rank_statistics;
   std::unique_ptr<Executor> executor;
+  std::unique_ptr<KeptPages> kept_pages;  // none: pages that make way are lost
   std::unique_ptr<EngineLoop> loop;
 };
 
@@ -340,6 +342,9 @@ Result<void> Engine::Parts::load() {
   limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
+  kept_pages = KeptPages::keep(
+      *ranks, options, layout.rules().traits.memory_can_be_kept, limits,
+      [&] { return identify_pages(file, model, options, *kernels, layout, info.fingerprint); });
   loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
                                       use, counters, PassHooks{machine.before_pass, on_failure},
                                       drafter);
@@ -418,6 +423,7 @@ EngineStatistics Engine::statistics() const {
   }
   if (!parts_->ready) return statistics;
   parts_->loop->activity().fill(statistics);
+  if (parts_->kept_pages) statistics.tiers = parts_->kept_pages->statistics();
   statistics.ranks = parts_->rank_statistics->statistics();
   for (const RankStatistics& rank : statistics.ranks) {
     statistics.weight_bytes += rank.weight_bytes;

@@ -51,6 +51,11 @@ struct EngineOptions {
   // to the next one. If either is 0, prompts beside streams get a tenth of a second of each pass.
   double first_token_target_seconds = 2;
   double token_target_seconds = 0.5;
+  // Pages that make way in the KV cache: in so much of the host's memory, and in files of the
+  // directory, so many bytes at most. Empty: in none.
+  uint64_t cache_memory_bytes = 0;
+  std::filesystem::path cache_directory = {};
+  uint64_t cache_disk_bytes = 0;
   std::string kv_format = "f16";    // "f16", "bf16", "f32" or "q8_0"
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row

@@ -59,6 +59,23 @@ struct RankStatistics {
   double gpu_seconds = 0;
 };
 
+// Pages outside of the KV cache, in memory and in files (docs/tiers.md).
+struct TierStatistics {
+  uint64_t memory_bytes = 0;  // set aside; 0: nothing is kept
+  uint64_t memory_bytes_used = 0;
+  uint64_t disk_bytes_max = 0;  // 0: there are no files
+  uint64_t disk_bytes = 0;
+  uint64_t pages_saved = 0;
+  uint64_t memory_hits = 0;  // pages that were loaded, and had not been in files
+  uint64_t disk_hits = 0;    // pages that were loaded, and had been read from files
+  uint64_t disk_bytes_written = 0;
+  uint64_t disk_bytes_read = 0;
+  uint64_t disk_evictions = 0;        // records that made way for others
+  uint64_t disk_write_failures = 0;   // records that could not be written
+  uint64_t disk_unusable = 0;         // records that could not be read or believed
+  uint64_t disk_writes_left_out = 0;  // for the limit of an hour
+};
+
 // Why a request was not taken though nothing is wrong with it.
 enum class Rejection { kLoading, kDraining, kQueueRequests, kQueueTokens, kFailed };
 inline constexpr size_t kRejectionCount = 5;
@@ -101,6 +118,9 @@ struct EngineStatistics {
   uint64_t state_checkpoints = 0;    // that hold the state behind a prefix
   uint64_t state_hits = 0;           // sequences that went on from one
   uint64_t state_evictions = 0;      // checkpoints that made way for other states
+  TierStatistics tiers;
+  uint64_t stored_tokens = 0;  // of prompts that were loaded from there, and not computed
+  double stored_seconds = 0;   // that computing them would have taken, by the passes before
   uint64_t weight_bytes = 0;
   uint64_t kv_bytes = 0;
   uint64_t scratch_bytes = 0;

@@ -102,6 +102,28 @@ Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
   return identity;
 }
 
+Result<std::string> identify_pages(const GgufFile& file, const Model& model,
+                                   const EngineOptions& options, const KernelTable& kernels,
+                                   const ModelLayout& layout, const std::string& fingerprint) {
+  auto memory = identify_memory(file, model, options, kernels, layout);
+  if (!memory) return std::unexpected(memory.error());
+  Json identity = {{"weights", std::move(memory->weights)},
+                   {"fingerprint", fingerprint},
+                   {"context", options.context_tokens},
+                   {"page_tokens", kPageTokens},
+                   {"layers", Json::array()}};
+  for (size_t rank = 0; rank < layout.places.size(); ++rank) {
+    const KvLayout kv =
+        place_kv(model.graph, layout.split, rank, layout.plan_options.kv_format, /*page_count=*/1);
+    identity["layers"].push_back({kv.page_bytes(), kv.part_bytes, static_cast<int>(kv.format)});
+    for (const KvLayer& layer : kv.layers) {
+      identity["layers"].push_back({layer.group, layer.head_count, layer.key_dimension,
+                                    layer.value_dimension, layer.offset, layer.head_stride_bytes});
+    }
+  }
+  return identity.dump();
+}
+
 std::optional<std::string> first_difference(const Json& kept, const Json& wanted) {
   if (kept == wanted) return std::nullopt;
   if (!kept.is_object()) return "its description is damaged";

@@ -30,6 +30,13 @@ Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
                                        const EngineOptions& options, const KernelTable& kernels,
                                        const ModelLayout& layout);
 
+// The identity of pages of the KV cache whose bytes are equal and lie in the same places: the
+// weights', what the fingerprint is made of, the context (by which positions may be scaled), and
+// the layout of each rank's part. Fails as identify_memory().
+Result<std::string> identify_pages(const GgufFile& file, const Model& model,
+                                   const EngineOptions& options, const KernelTable& kernels,
+                                   const ModelLayout& layout, const std::string& fingerprint);
+
 // "files/0/inode was 12 and is 13": the first field that differs; none if all are equal.
 std::optional<std::string> first_difference(const nlohmann::ordered_json& kept,
                                             const nlohmann::ordered_json& wanted);

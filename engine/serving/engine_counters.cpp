@@ -75,6 +75,8 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
   statistics.state_checkpoints = state_checkpoints.load(kRelaxed);
   statistics.state_hits = state_hits.load(kRelaxed);
   statistics.state_evictions = state_evictions.load(kRelaxed);
+  statistics.stored_tokens = stored_tokens.load(kRelaxed);
+  statistics.stored_seconds = stored_seconds.load(kRelaxed);
   statistics.steps = steps.load(kRelaxed);
   statistics.time_to_first_token_seconds = time_to_first_token_seconds.snapshot();
   statistics.inter_token_seconds = inter_token_seconds.snapshot();

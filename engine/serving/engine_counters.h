@@ -42,6 +42,8 @@ struct EngineCounters {
   std::atomic<uint64_t> state_checkpoints = 0;
   std::atomic<uint64_t> state_hits = 0;
   std::atomic<uint64_t> state_evictions = 0;
+  std::atomic<uint64_t> stored_tokens = 0;
+  std::atomic<double> stored_seconds = 0;
   std::atomic<uint64_t> steps = 0;
   Histogram time_to_first_token_seconds;
   Histogram inter_token_seconds;

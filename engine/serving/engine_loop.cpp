@@ -24,6 +24,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        PassHooks hooks, const DrafterRow* drafter)
     : executor_(executor),
       scheduler_(limits),
+      keeps_pages_(limits.page_store != nullptr && limits.page_store->outlives_process()),
       running_most_(limits.sequence_count),
       waiting_(waiting),
       tokenizer_(tokenizer),
@@ -81,7 +82,7 @@ EngineLoop::Inbox EngineLoop::wait_for_work() {
   constexpr std::chrono::milliseconds kHeartbeatInterval{500};
   Inbox inbox;
   const MutexLock lock(mutex_);
-  while (inbox_.empty() && scheduler_.idle()) {
+  while (inbox_.empty() && scheduler_.idle() && !has_pages_to_save_) {
     activity_.enter(LoopPhase::kIdle);
     wake_.wait_until(mutex_, ConditionVariable::deadline_in(kHeartbeatInterval));
   }
@@ -104,7 +105,7 @@ void EngineLoop::work() {
       has_memory_for([&] { run_task(*inbox.task); });
       end_task();
     }
-    if (inbox.stop) return;
+    if (inbox.stop) return save_all_pages();
     has_memory_for([&] {
       if (has_failure()) return end_failed();  // what came while it failed
       end_overdue();
@@ -275,10 +276,11 @@ void EngineLoop::end(Generation& generation, FinishReason reason, const std::str
 }
 
 void EngineLoop::step() {
+  save_pages();
   const auto begin = Generation::Clock::now();
   propose_drafts();
   const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
-  if (schedule.chunks.empty()) return;
+  if (schedule.chunks.empty()) return wait_for_store();
   fill_batch(schedule);
   const uint64_t number = counters_.steps.load(std::memory_order_relaxed) + 1;
   activity_.start_pass(number, schedule.chunks.size(),
@@ -300,9 +302,47 @@ void EngineLoop::step() {
   scheduler_.computed();
   publish_counters();
   postprocess(schedule);
+  has_pages_to_save_ = keeps_pages_;  // perhaps: the next turn looks
   if (executor_.failure()) return fail(*executor_.failure());
   scheduler_.add_pass_seconds(seconds_since(begin));
   publish_gauges();
+}
+
+// Before pages are handed out for the next pass; while there is nothing else to do, all of them
+// where they outlive the process.
+void EngineLoop::save_pages() {
+  constexpr std::chrono::milliseconds kMost{5};  // that a pass is held up
+  const bool all = keeps_pages_ && scheduler_.idle();
+  const auto until = Generation::Clock::now() + kMost;
+  auto saved = SequencePages::Saved::kOne;
+  while (saved == SequencePages::Saved::kOne && Generation::Clock::now() < until) {
+    saved = scheduler_.save_page(all);
+  }
+  has_pages_to_save_ = all && saved != SequencePages::Saved::kNothing;
+}
+
+// At the end, for so long at most as a service manager bears with.
+void EngineLoop::save_all_pages() {
+  constexpr std::chrono::seconds kMost{10};
+  constexpr std::chrono::milliseconds kPause{1};
+  if (!keeps_pages_ || has_failure()) return;
+  const auto until = Generation::Clock::now() + kMost;
+  has_memory_for([&] {
+    while (Generation::Clock::now() < until) {
+      const auto saved = scheduler_.save_page(/*all=*/true);
+      if (saved == SequencePages::Saved::kNothing) return;
+      activity_.enter(LoopPhase::kScheduling);
+      if (saved == SequencePages::Saved::kNoSpace) std::this_thread::sleep_for(kPause);
+    }
+  });
+}
+
+// Nothing can be computed, or saved, until the store has read or written something.
+void EngineLoop::wait_for_store() {
+  constexpr std::chrono::milliseconds kPause{1};
+  if (scheduler_.idle() && !has_pages_to_save_) return;
+  const MutexLock lock(mutex_);
+  if (inbox_.empty()) wake_.wait_until(mutex_, ConditionVariable::deadline_in(kPause));
 }
 
 Result<void> EngineLoop::compute() {
@@ -533,6 +573,8 @@ void EngineLoop::publish_counters() {
   counters_.prefix_hit_tokens.store(counted.prefix_hit_tokens, kRelaxed);
   counters_.preemptions.store(counted.preemptions, kRelaxed);
   counters_.state_hits.store(counted.state_hits, kRelaxed);
+  counters_.stored_tokens.store(counted.stored_tokens, kRelaxed);
+  counters_.stored_seconds.store(counted.stored_seconds, kRelaxed);
   counters_.kv_evictions.store(scheduler_.cache().eviction_count(), kRelaxed);
   counters_.state_evictions.store(scheduler_.slots().eviction_count(), kRelaxed);
 }

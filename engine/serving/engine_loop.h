@@ -125,6 +125,9 @@ class EngineLoop {
   std::span<const TokenId> draft(Generation& generation, size_t most);
   std::unique_ptr<Drafter> make_drafter(const Generation& generation) const;
   bool has_learned(Generation& generation);
+  void save_pages();
+  void save_all_pages();
+  void wait_for_store() LOCKSTEP_EXCLUDES(mutex_);
   Result<void> compute();
   void fail(Error error) LOCKSTEP_EXCLUDES(mutex_);
   bool has_failure() const LOCKSTEP_EXCLUDES(mutex_);
@@ -151,6 +154,8 @@ class EngineLoop {
   Executor& executor_;
   Scheduler scheduler_;
   bool is_scheduler_changing_ = false;  // still true: it threw halfway, see start_over()
+  const bool keeps_pages_;              // where they outlive the process
+  bool has_pages_to_save_ = false;
   const size_t running_most_;
   const WaitingLimits& waiting_;
   const Tokenizer& tokenizer_;

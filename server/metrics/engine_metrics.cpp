@@ -139,6 +139,50 @@ prometheus::MetricFamily cache_config(const EngineStatistics& statistics, const 
                       samples);
 }
 
+// Pages outside of the KV cache.
+void add_tiers(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
+  const TierStatistics& tiers = statistics.tiers;
+  const auto by_tier = [&](uint64_t memory, uint64_t disk) {
+    return std::vector<Sample>{{real(memory), {model[0], {"tier", "memory"}}},
+                               {real(disk), {model[0], {"tier", "disk"}}}};
+  };
+  families.push_back(gauge_family("lockstep_cache_tier_limit_bytes",
+                                  "Bytes that pages which make way in the KV cache may take.",
+                                  by_tier(tiers.memory_bytes, tiers.disk_bytes_max)));
+  families.push_back(gauge_family("lockstep_cache_tier_bytes", "Bytes that such pages take.",
+                                  by_tier(tiers.memory_bytes_used, tiers.disk_bytes)));
+  families.push_back(counter_family("lockstep_cache_tier_hits_total",
+                                    "Pages that came back into the KV cache, by where they were.",
+                                    by_tier(tiers.memory_hits, tiers.disk_hits)));
+  families.push_back(counter_family("lockstep_cache_tier_saved_total",
+                                    "Pages that were copied out of the KV cache.",
+                                    {{real(tiers.pages_saved), model}}));
+  families.push_back(counter_family("lockstep_cache_tier_hit_tokens_total",
+                                    "Prompt tokens that came back and were not computed.",
+                                    {{real(statistics.stored_tokens), model}}));
+  families.push_back(counter_family("lockstep_cache_tier_saved_seconds_total",
+                                    "Time that computing those would have taken, as passes went.",
+                                    {{statistics.stored_seconds, model}}));
+  families.push_back(counter_family("lockstep_cache_disk_written_bytes_total",
+                                    "Bytes that were written to --cache-dir.",
+                                    {{real(tiers.disk_bytes_written), model}}));
+  families.push_back(counter_family("lockstep_cache_disk_read_bytes_total",
+                                    "Bytes that were read from --cache-dir.",
+                                    {{real(tiers.disk_bytes_read), model}}));
+  families.push_back(counter_family("lockstep_cache_disk_evictions_total",
+                                    "Files of --cache-dir that made way for others.",
+                                    {{real(tiers.disk_evictions), model}}));
+  const auto failed = [&](uint64_t count, const char* name) {
+    return Sample{real(count), {model[0], {"reason", name}}};
+  };
+  families.push_back(counter_family(
+      "lockstep_cache_disk_failures_total",
+      "Pages that were not kept in --cache-dir or did not come back from it: the file could not be "
+      "written, could not be read or believed, or as much had been written as an hour may.",
+      {failed(tiers.disk_write_failures, "write"), failed(tiers.disk_unusable, "unusable"),
+       failed(tiers.disk_writes_left_out, "limit")}));
+}
+
 void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
                 const MetricLabels& model, Families& families) {
   const auto labelled = [&](uint64_t value, const char* label, const char* name) {
@@ -160,6 +204,7 @@ void add_memory(const EngineStatistics& statistics, const ModelInfo& info,
   families.push_back(counter_family("lockstep_kv_cache_evictions_total",
                                     "Cached pages that made way for others.",
                                     {{real(statistics.kv_evictions), model}}));
+  add_tiers(statistics, model, families);
   families.push_back(counter_family("lockstep_prefix_cache_queries_total",
                                     "Prompt tokens that were looked up in the prefix cache.",
                                     {{real(statistics.prefix_query_tokens), model}}));

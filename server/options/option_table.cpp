@@ -180,6 +180,17 @@ const std::vector<OptionRow>& rows() {
        "Number format of the KV cache; q8_0 takes half of f16, and heads of 32, 64, 96 ... "
        "dimensions",
        [](const Json& v, Options& o) { o.engine.kv_format = v.get<std::string>(); }},
+      {"cache-memory", kServe, kInteger, 0, 0, 16777216, {},
+       "MiB of the host's memory, set aside at the start, for pages that make way in the KV cache; "
+       "0: none",
+       [](const Json& v, Options& o) { o.engine.cache_memory_bytes = v.get<uint64_t>() << 20U; }},
+      {"cache-dir", kServe, kText, "", 0, 0, {},
+       "Directory for files of pages that make way in the KV cache, and of the others at the end: "
+       "a conversation goes on after a restart where it ended. One daemon's alone. Empty: none",
+       [](const Json& v, Options& o) { o.engine.cache_directory = v.get<std::string>(); }},
+      {"cache-disk", kServe, kInteger, 16, 1, 16777216, {},
+       "GiB that the files of --cache-dir take at most; the oldest use makes way",
+       [](const Json& v, Options& o) { o.engine.cache_disk_bytes = v.get<uint64_t>() << 30U; }},
       {"isa", kAll, kText, "auto", 0, 0, {},
        "Instruction set of the kernels (scalar, avx2, avx512, avx512bf16, amx); auto: the best "
        "this machine has",

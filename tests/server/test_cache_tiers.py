@@ -1,0 +1,134 @@
+"""Pages that make way go to memory and files, and come back: also for the next daemon."""
+
+import os
+import pathlib
+import signal
+
+from conftest import wait_until
+
+PROMPT = "Once upon a time there was a little girl named Lily. " * 30
+OTHERS = [f"{name} went to the forest to look for the big red ball. " * 30
+          for name in ("Tom", "Sue", "Ben", "Ann", "Max", "Tim")]
+# Few pages: what one prompt leaves in the cache makes way for the next.
+SMALL = ("--served-model-name", "m", "--kv-pages", "24", "--context", "1024")
+
+
+def ask(daemon, prompt=PROMPT, **fields):
+    body = {"model": "m", "prompt": prompt, "max_tokens": 24, "temperature": 0,
+            "ignore_eos": True, **fields}
+    answer = daemon.post("/v1/completions", body)
+    assert answer.status_code == 200, answer.text
+    text = answer.json()
+    return (text["choices"][0]["text"],
+            text["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+
+def records(folder):
+    return sorted(pathlib.Path(folder).glob("*.page"))
+
+
+def straight(start, prompts):
+    """The answers of a daemon that keeps nothing outside of its cache."""
+    daemon = start(*SMALL).wait_until_ready()
+    return {prompt: ask(daemon, prompt, cache_salt=str(index))[0]
+            for index, prompt in enumerate(prompts)}
+
+
+def test_pages_come_back_from_memory(start):
+    expected = straight(start, [PROMPT, *OTHERS])
+    daemon = start(*SMALL, "--cache-memory", "64").wait_until_ready()
+    for _ in range(2):
+        for prompt, text in expected.items():
+            assert ask(daemon, prompt)[0] == text
+    assert daemon.metric("lockstep_kv_cache_evictions_total") > 0
+    assert daemon.metric("lockstep_cache_tier_hits_total", tier="memory") > 0
+    assert daemon.metric("lockstep_cache_tier_hits_total", tier="disk") == 0
+    assert daemon.metric("lockstep_cache_tier_hit_tokens_total") > 0
+
+
+def test_a_conversation_goes_on_after_a_restart(start, tmp_path):
+    tiers = ("--cache-dir", str(tmp_path / "cache"), "--cache-disk", "1")
+    expected = straight(start, [PROMPT, *OTHERS[:1]])
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    first, cached = ask(daemon)
+    assert (first, cached) == (expected[PROMPT], 0)
+    _, cached_in_cache = ask(daemon)
+    assert cached_in_cache > 0
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait() == 0
+    assert records(tmp_path / "cache")
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    assert daemon.metric("lockstep_cache_tier_bytes", tier="disk") > 0
+    assert ask(daemon) == (first, cached_in_cache)
+    assert daemon.metric("lockstep_cache_tier_hits_total", tier="disk") > 0
+    assert daemon.metric("lockstep_cache_disk_read_bytes_total") > 0
+    # Another tenant's, or under a salt: as if nothing were there.
+    assert ask(daemon, cache_salt="salt") == (first, 0)
+    # Longer than what was kept: it is found up to where the two part.
+    assert ask(daemon, PROMPT + OTHERS[0])[1] >= cached_in_cache
+    # What waits for files waits while others go on.
+    assert ask(daemon, OTHERS[0])[0] == expected[OTHERS[0]]
+
+
+def test_an_idle_daemon_writes_and_one_that_is_killed_has_written(start, tmp_path):
+    tiers = ("--cache-dir", str(tmp_path / "cache"), "--cache-disk", "1")
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    first, _ = ask(daemon)
+    _, cached = ask(daemon)
+    wait_until(lambda: daemon.metric("lockstep_cache_tier_bytes", tier="disk") > 0)
+    wait_until(lambda: len(records(tmp_path / "cache")) >= cached // 64)
+    daemon.process.kill()
+    daemon.process.wait()
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    assert ask(daemon) == (first, cached)
+
+
+def test_files_that_are_damaged_or_foreign_cost_time_alone(start, tmp_path):
+    tiers = ("--cache-dir", str(tmp_path / "cache"), "--cache-disk", "1")
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    first, _ = ask(daemon)
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.process.wait()
+    found = records(tmp_path / "cache")
+    assert len(found) > 2
+    for index, path in enumerate(found):
+        content = bytearray(path.read_bytes())
+        if index % 3 == 0:
+            content[len(content) // 2] ^= 1
+        elif index % 3 == 1:
+            del content[len(content) // 2:]
+        else:
+            path.chmod(0o644)
+        path.write_bytes(content)
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    assert ask(daemon)[0] == first
+    assert daemon.metric("lockstep_cache_disk_failures_total", reason="unusable") > 0
+    daemon.wait_until_logged("is not used, and is removed")
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.process.wait()
+    # A directory that cannot be used is a line in the log.
+    (tmp_path / "file").write_text("not a directory")
+    daemon = start(*SMALL, "--cache-dir", str(tmp_path / "file")).wait_until_ready()
+    daemon.wait_until_logged("are not kept outside")
+    assert ask(daemon)[0] == first
+
+
+def test_another_model_or_format_finds_nothing(start, tmp_path):
+    tiers = ("--cache-dir", str(tmp_path / "cache"), "--cache-disk", "1")
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    ask(daemon)
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.process.wait()
+    daemon = start(*SMALL, *tiers, "--kv-format", "f32").wait_until_ready()
+    assert ask(daemon)[1] == 0
+    assert daemon.metric("lockstep_cache_tier_hits_total", tier="disk") == 0
+
+
+def test_a_second_daemon_goes_on_without_the_files(start, tmp_path):
+    tiers = ("--cache-dir", str(tmp_path / "cache"))
+    start(*SMALL, *tiers).wait_until_ready()
+    second = start(*SMALL, *tiers).wait_until_ready()
+    second.wait_until_logged("another process uses it")
+    ask(second)
+    mode = os.stat(tmp_path / "cache").st_mode & 0o7777
+    assert mode == 0o700
