@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -318,6 +319,35 @@ ValueId Graph::delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId 
                  .value_dimension = columns(v) / heads,
                  .delta = shape},
                 columns(v));
+}
+
+ValueId Graph::scan(ValueId x, ValueId c, ValueId b, ValueId steps, WeightId decay, WeightId bias,
+                    WeightId skip, const DeltaShape& shape) {
+  const size_t heads = shape.value_heads;
+  CHECK(shape.key_heads > 0 && heads % shape.key_heads == 0, "{} heads of {} groups", heads,
+        shape.key_heads);
+  const size_t dimension = columns(b) / shape.key_heads;
+  CHECK(columns(b) == columns(c) && columns(b) % shape.key_heads == 0 &&
+            dimension <= kMostDeltaDimensions && columns(x) % heads == 0 &&
+            std::lcm(columns(x) / heads, kChunkColumns) <= kMostScannedColumns,
+        "{} and {} columns of {} groups and {} of {} heads", columns(b), columns(c),
+        shape.key_heads, columns(x), heads);
+  CHECK(columns(steps) == heads && weights_[decay].columns == heads &&
+            weights_[bias].columns == heads && weights_[skip].columns == heads,
+        "other factors than {} heads have", heads);
+  for (const ValueId input : {x, c, b, steps}) {
+    CHECK(rows(input) == Rows::kTokens, "value {} has not a row for every token", input);
+  }
+  return append({.operation = Operation::kScan,
+                 .inputs = {x, c, b, steps},
+                 .weight = decay,
+                 .bias = bias,
+                 .skip = skip,
+                 .head_count = heads,
+                 .head_dimension = dimension,
+                 .value_dimension = columns(x) / heads,
+                 .delta = shape},
+                columns(x));
 }
 
 ValueId Graph::add(ValueId x, ValueId y) {

@@ -66,6 +66,8 @@ enum class Operation : uint8_t {
   kConvolution,
   // Inputs v, q, k, beta, alpha: DeltaShape, in delta_net(). Keeps a state.
   kDeltaNet,
+  // Inputs x, c, b, steps: DeltaShape, in scan(). Keeps a state.
+  kScan,
   // A mixture of experts: each token goes to a few of them. What experts compute has a row for each
   // expert of each token.
   kRoute,         // of scores, one per expert: the experts with the largest, and their weights
@@ -80,7 +82,7 @@ inline bool gives_logit_rows(Operation operation) {
   return operation == Operation::kSelectRows || operation == Operation::kMeanRows;
 }
 
-inline constexpr size_t kOperationCount = 25;
+inline constexpr size_t kOperationCount = 26;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -102,14 +104,18 @@ inline constexpr size_t kMostTaps = 16;
 // part of its step.
 inline constexpr size_t kMostDeltaDimensions = 256;
 inline constexpr size_t kMostGatedDimensions = 256;
+// The most columns of a scan that are computed at once: those of the fewest heads that are whole
+// chunks.
+inline constexpr size_t kMostScannedColumns = 512;
 
-// The heads of a gated delta net: each key head belongs to as many value heads as another.
+// The heads of a gated delta net or a scan: each key head belongs to as many value heads as
+// another.
 struct DeltaShape {
   size_t value_heads = 0;
   size_t key_heads = 0;
   // Value head h has key head h modulo key_heads; else those of a key head follow one another.
   bool is_tiled = false;
-  float epsilon = 0;  // of the norms of queries and keys
+  float epsilon = 0;  // of the norms of queries and keys; kDeltaNet
 
   size_t key_head(size_t value_head) const {
     return is_tiled ? value_head % key_heads : value_head / (value_heads / key_heads);
@@ -164,6 +170,7 @@ struct GraphNode {
   ValueId output = kNone;
   WeightId weight = kNone;
   WeightId bias = kNone;
+  WeightId skip = kNone;  // kScan: a factor of each head
   float epsilon = 0;
   bool subtracts_mean = false;         // kHeadNorm: as kLayerNorm does
   size_t head_count = 0;               // of the operand; query heads for kAttention
@@ -177,7 +184,7 @@ struct GraphNode {
   AttentionTraits attention = {};      // kAttention
   float scale = 0;                     // kScale, kSoftCap, kClamp
   Temperature temperature = {};        // kTemperature
-  DeltaShape delta = {};               // kDeltaNet
+  DeltaShape delta = {};               // kDeltaNet, kScan
   size_t taps = 0;                     // kConvolution: tokens, its own included
   Activation activation = {};          // kActivation, kGate, kScaleRows
   size_t rotary = 0;                   // kRotary: which of the graph's tables
@@ -266,6 +273,14 @@ class Graph {
   // it gives S^T q'. `beta`, `alpha`: a column for each value head; `decay`, `bias`: vectors alike.
   ValueId delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId alpha, WeightId decay,
                     WeightId bias, const DeltaShape& shape);
+  // A selective scan whose heads decay as a whole (T. Dao, A. Gu: Mamba-2, 2024). A head of x has a
+  // matrix S of as many rows as b and c have columns in a group (`shape`: a key head), times its
+  // own columns; before the sequence's first token it is zero. With t = softplus(steps + bias),
+  //   S <- S * exp(decay * t) + b (t * x)^T
+  // it gives S^T c + skip * x. `steps`: a column for each head; `decay`, `bias`, `skip`: vectors
+  // alike.
+  ValueId scan(ValueId x, ValueId c, ValueId b, ValueId steps, WeightId decay, WeightId bias,
+               WeightId skip, const DeltaShape& shape);
   ValueId select_rows(ValueId x);
   // The mean of the rows of all of a token's sequence, for each token whose logits are asked for:
   // behind attention that sees all tokens ahead, so that the sequence is in one pass.
@@ -320,10 +335,11 @@ class Graph {
 
 // Whether the node keeps a state of each sequence from one pass to the next.
 inline bool has_state(const GraphNode& node) {
-  return node.operation == Operation::kConvolution || node.operation == Operation::kDeltaNet;
+  return node.operation == Operation::kConvolution || node.operation == Operation::kDeltaNet ||
+         node.operation == Operation::kScan;
 }
 
-// The columns of a delta net's input that these of its value heads read.
+// The columns of a delta net's or a scan's input that these of its value heads read.
 Range delta_operand(const GraphNode& node, size_t input, Range value_heads);
 
 // Whether a norm of heads has a weight for each of several.

@@ -121,6 +121,29 @@ struct DeltaRows {
   size_t count = 0;         // columns
 };
 
+// Some columns of one head of a scan: tokens of a sequence that follow one another. Of each, in
+// f32, and for each row i of the state and each column x[c]:
+//   S[i][c] = fma(b[i], step * x[c], decay * S[i][c])
+//   out[c] = fma(skip, x[c], sum over i of fma(c[i], the new S[i][c], ...), i ascending, from 0)
+// Any alignment.
+struct ScanToken {
+  const float* c = nullptr;  // `dimension` of each
+  const float* b = nullptr;
+  const float* x = nullptr;  // `count` of each
+  float* out = nullptr;
+  float decay = 0;
+  float step = 0;
+};
+struct ScanRows {
+  const ScanToken* tokens = nullptr;
+  size_t token_count = 0;
+  size_t dimension = 0;
+  float skip = 0;
+  float* state = nullptr;   // S[i][c] at i * state_stride + c
+  size_t state_stride = 0;  // floats
+  size_t count = 0;         // columns
+};
+
 using MatmulKernel = void (*)(const MatmulArguments&);
 // `parameters`: Activation's; anything where the function has none.
 using ActivationKernel = void (*)(const float* x, size_t count, const float* parameters,
@@ -199,6 +222,8 @@ struct KernelTable {
   void (*convolve)(const ConvolutionRow& row, float* out);
   // Tokens of a gated delta net. No bit depends on how many come together.
   void (*apply_delta)(const DeltaRows& rows);
+  // Tokens of a scan, likewise.
+  void (*apply_scan)(const ScanRows& rows);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);

@@ -96,6 +96,7 @@ extern const OperationRow kJoinHeadsRow;
 extern const OperationRow kTemperatureRow;
 extern const OperationRow kConvolutionRow;
 extern const OperationRow kDeltaNetRow;
+extern const OperationRow kScanRow;
 extern const OperationRow kRouteRow;
 extern const OperationRow kExpertMatmulRow;
 extern const OperationRow kExpertSumRow;

@@ -16,6 +16,7 @@
 #include "engine/operations/mean/mean_step.h"
 #include "engine/operations/norm/norm_steps.h"
 #include "engine/operations/route/route_step.h"
+#include "engine/operations/scan/scan_step.h"
 #include "engine/operations/transfer/transfer_steps.h"
 
 namespace lockstep {
@@ -28,7 +29,7 @@ using StepWork =
     std::variant<ClearPagesStep, CopyStatesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
                  RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
                  ElementwiseStep, HeadsStep, CopyHeadsStep, NormSumsStep, NormScaleStep,
-                 ExpertProductStep, ConvolutionStep, DeltaNetStep, MeanStep>;
+                 ExpertProductStep, ConvolutionStep, DeltaNetStep, ScanStep, MeanStep>;
 
 std::string step_text(const StepWork& step);
 

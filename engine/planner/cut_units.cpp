@@ -16,10 +16,12 @@ bool is_handed_on(const GraphNode& node, ValueId value) {
          (node.operation == Operation::kScaleRows && node.inputs[0] == value);
 }
 
-// The columns of whole heads of a delta net's operand: of values those of a key head's together,
-// where they follow one another, so that a rank has the key heads that its values read.
-size_t delta_block(const GraphNode& node, ValueId value) {
+// The columns of whole heads of a delta net's or a scan's operand: of values those of a key head's
+// together, where they follow one another, so that a rank has the key heads that its values read.
+// A single key head of a scan is every rank's.
+size_t head_block(const GraphNode& node, ValueId value) {
   if (value != node.inputs[0]) return node.head_dimension;
+  if (node.operation == Operation::kScan && node.delta.key_heads == 1) return node.value_dimension;
   const size_t group = node.delta.is_tiled ? 1 : node.delta.value_heads / node.delta.key_heads;
   return group * node.value_dimension;
 }
@@ -48,7 +50,8 @@ size_t CutUnits::input_block(ValueId value) const {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
     if (row_of(node.operation).split == SplitRule::kValueHeads) {
-      block = std::lcm(block, delta_block(node, value));
+      block = std::lcm(block, head_block(node, value));
+      if (value == node.inputs[0]) block = std::lcm(block, input_block(node.output));
     }
     if (is_handed_on(node, value)) block = std::lcm(block, input_block(node.output));
     if (is_whole_norm(node)) {

@@ -20,10 +20,11 @@ bool ProductRoles::is_factors(ValueId value) const {
   });
 }
 
-// Whether the value has a column for each head of a delta net, which every rank finds out.
+// Whether the value has a column for each head of a delta net or a scan, which every rank finds
+// out.
 bool is_head_factors(const GraphNode& node, ValueId value) {
-  return node.operation == Operation::kDeltaNet &&
-         (value == node.inputs[3] || value == node.inputs[4]);
+  return row_of(node.operation).split == SplitRule::kValueHeads &&
+         std::ranges::find(node.inputs.begin() + 3, node.inputs.end(), value) != node.inputs.end();
 }
 
 // Follows what happens to a product's output up to where it ends in something else.

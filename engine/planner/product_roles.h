@@ -13,7 +13,7 @@ enum class Role : uint8_t {
   kKeys,
   kValues,      // of attention
   kScores,      // of experts
-  kFactors,     // of rows, or of a delta net's heads
+  kFactors,     // of rows, or of a delta net's or a scan's heads
   kActivation,  // read by one, by a gate, or by what keeps a state
   kResidual,    // added to a residual, or anything else
   kLogits,

@@ -87,7 +87,7 @@ class Splitter {
   void split_at_heads(const GraphNode& node);
   void find_factors(const GraphNode& node);
   void split_convolution(const GraphNode& node);
-  void split_delta_net(const GraphNode& node);
+  void split_value_heads(const GraphNode& node);
   bool is_cut_at_chunks(ValueId value) const;
   bool is_held_whole(ValueId value) const;
   bool lacks_columns(const GraphNode& product, const ValueSplit& input) const;
@@ -398,13 +398,14 @@ void Splitter::split_convolution(const GraphNode& node) {
 
 // Value heads are computed where the values are, if these are cut at heads; else every rank
 // computes all of them. What a rank then lacks of an input it gets.
-void Splitter::split_delta_net(const GraphNode& node) {
+void Splitter::split_value_heads(const GraphNode& node) {
   const DeltaShape& shape = node.delta;
   const std::vector<Range> all(split_.rank_count, {0, shape.value_heads});
   const auto heads = heads_of(node.inputs[0], shape.value_heads);
   if (heads) {
     split_.values[node.output] = sliced(scaled(*heads, node.value_dimension), false);
-    for (const WeightId factors : {node.weight, node.bias}) {
+    for (const WeightId factors : {node.weight, node.bias, node.skip}) {
+      if (factors == kNone) continue;
       split_.weights[factors] = {SplitKind::kSliced, true, *heads};
     }
   }
@@ -496,7 +497,7 @@ void Splitter::split_node(const GraphNode& node) {
       split_at_heads(node);
       break;
     case SplitRule::kValueHeads:
-      split_delta_net(node);
+      split_value_heads(node);
       break;
   }
   if (node.operation == Operation::kScaleRows) find_factors(node);

@@ -1,5 +1,5 @@
 // A convolution and the activation of its results are one step, and so are all convolutions that
-// one delta net reads.
+// one delta net or scan reads.
 #include <algorithm>
 #include <array>
 #include <ranges>
@@ -35,7 +35,10 @@ void join_inputs(Groups& groups, size_t node) {
 
 void fuse_convolutions(Groups& groups, size_t node) {
   if (groups.node(node).operation == Operation::kActivation) join_activation(groups, node);
-  if (groups.node(node).operation == Operation::kDeltaNet) join_inputs(groups, node);
+  const Operation operation = groups.node(node).operation;
+  if (operation == Operation::kDeltaNet || operation == Operation::kScan) {
+    join_inputs(groups, node);
+  }
 }
 
 }  // namespace lockstep

@@ -20,6 +20,7 @@ struct F32x16 {
 inline constexpr size_t kAttentionTileRows = 6;
 inline constexpr size_t kAttentionTileSums = 6;
 inline constexpr size_t kDeltaVectors = 1;
+inline constexpr size_t kScanRows = 4;
 
 // The same value, read from memory as registers: GCC 12 copies the structure in quarters, and what
 // is then loaded whole waits until they have been stored.

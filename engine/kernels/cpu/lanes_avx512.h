@@ -22,6 +22,8 @@ inline constexpr size_t kAttentionTileSums = 24;
 // The columns of a delta net's state that several tokens walk over at once, in vectors. Each has
 // two sums, and a chain of either waits for four additions: two vectors hide it.
 inline constexpr size_t kDeltaVectors = 2;
+// Rows of a scan's state that stay in registers while tokens go by.
+inline constexpr size_t kScanRows = 16;
 
 // The same value, read from memory as a register: see lanes_avx2.h.
 inline F32x16 read_whole(const F32x16& a) {

@@ -21,6 +21,7 @@ struct F32x16 {
 inline constexpr size_t kAttentionTileRows = 2;
 inline constexpr size_t kAttentionTileSums = 4;
 inline constexpr size_t kDeltaVectors = 1;
+inline constexpr size_t kScanRows = 1;
 
 template <typename Function>
 inline F32x16 each_lane(Function function) {

@@ -12,6 +12,7 @@
 #include "engine/kernels/cpu/matmul_floats.inl.h"
 #include "engine/kernels/cpu/matmul_strips.inl.h"
 #include "engine/kernels/cpu/quantize.inl.h"
+#include "engine/kernels/cpu/scan.inl.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
@@ -70,6 +71,7 @@ constexpr KernelTable make_row(std::string_view name) {
       .attend_bf16 = nullptr,
       .convolve = convolve,
       .apply_delta = apply_delta,
+      .apply_scan = apply_scan,
       .append_kv = append_kv,
   };
 }

@@ -36,6 +36,7 @@ TEST(KernelTable, every_row_has_every_operation) {
     EXPECT_NE(table->merge_chunks, nullptr);
     EXPECT_NE(table->convolve, nullptr);
     EXPECT_NE(table->apply_delta, nullptr);
+    EXPECT_NE(table->apply_scan, nullptr);
     EXPECT_NE(table->append_kv, nullptr);
   }
 }

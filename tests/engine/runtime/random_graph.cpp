@@ -38,7 +38,8 @@ class GraphMaker {
         matrices_(~seed),
         latents_(seed * 0x9e3779b97f4a7c15U),
         forms_(~(seed * 0x9e3779b97f4a7c15U)),
-        states_(~(seed * 0xd1342543de82ef95U)) {}
+        states_(~(seed * 0xd1342543de82ef95U)),
+        scans_(seed * 0xd1342543de82ef95U) {}
 
   // An encoder: tokens see those behind them, too, positions and segments are looked up, norms
   // stand behind residuals, and rows or their means come out, or what a head makes of them.
@@ -134,6 +135,8 @@ class GraphMaker {
 
   // Draws what keeps states: likewise.
   size_t pick_of_states(size_t count) { return states_() % count; }
+  // Draws scans: likewise.
+  size_t pick_of_scans(size_t count) { return scans_() % count; }
 
   static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
 
@@ -386,6 +389,39 @@ class GraphMaker {
     const ValueId beta = graph_.slice_heads(both, shape.key_heads, 0, each);
     return {beta, graph_.slice_heads(both, shape.key_heads, each, each)};
   }
+  // Its inputs are products that are convolved or not. What it gives is gated in most graphs, and
+  // normed as a whole or by groups.
+  ValueId scan(ValueId h) {
+    const DeltaShape shape = {.value_heads = 4 * (1 + pick_of_scans(3)),
+                              .key_heads = size_t{1} << pick_of_scans(3)};
+    const size_t dimension = std::array<size_t, 3>{16, 31, 80}[pick_of_scans(3)];
+    const size_t each =
+        has_large_blocks_ ? 64 : std::array<size_t, 4>{8, 32, 48, 80}[pick_of_scans(4)];
+    const size_t wide = shape.value_heads * each;
+    const auto input = [&](size_t columns) {
+      const ValueId x = product_of_states(h, columns);
+      if (pick_of_scans(3) == 0) return x;
+      const WeightId bias = pick_of_scans(2) == 0 ? vector("bias", columns) : kNone;
+      return graph_.activation(ActivationFunction::kSilu,
+                               graph_.convolve(x, vector("factors", columns * 4), bias));
+    };
+    const ValueId x = input(wide);
+    const ValueId c = input(shape.key_heads * dimension);
+    const ValueId b = input(shape.key_heads * dimension);
+    const auto factors = [&](const char* kind) { return vector(kind, shape.value_heads); };
+    const ValueId steps = product_of_states(h, shape.value_heads);
+    ValueId y =
+        graph_.scan(x, c, b, steps, factors("decay"), factors("bias"), factors("skip"), shape);
+    if (pick_of_scans(4) != 0) {
+      y = graph_.gate(ActivationFunction::kSilu, product_of_states(h, wide), y);
+    }
+    if (pick_of_scans(3) != 0) {
+      const WeightId weight = vector("norm", wide);
+      y = shape.key_heads == 1 ? graph_.rms_norm(y, weight, kEpsilon)
+                               : graph_.head_norm(y, weight, kEpsilon, shape.key_heads);
+    }
+    return product_of_states(y, columns_);
+  }
   ValueId product_of_states(ValueId x, size_t rows) {
     return graph_.matmul(x, matrix(rows, graph_.columns(x)));
   }
@@ -396,6 +432,7 @@ class GraphMaker {
     ValueId y = attention_alone(h, layer);
     if (convolves) y = graph_.add(y, convolution(h));
     if (has_states && pick_of_states(4) == 0) y = graph_.add(y, delta_net(h));
+    if (has_states && pick_of_scans(4) == 0) y = graph_.add(y, scan(h));
     return y;
   }
 
@@ -540,6 +577,7 @@ class GraphMaker {
   std::mt19937_64 latents_;
   std::mt19937_64 forms_;
   std::mt19937_64 states_;
+  std::mt19937_64 scans_;
   Graph graph_;
   std::optional<Stored> stored_;
   std::array<Format, 2> formats_ = {};

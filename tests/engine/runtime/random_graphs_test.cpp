@@ -157,6 +157,21 @@ TEST(RandomGraphs, have_every_form_of_delta_nets) {
   for (const size_t count : {tiled, grouped, shared_keys, sliced, gated}) EXPECT_GT(count, 1U);
 }
 
+TEST(RandomGraphs, have_every_form_of_scans) {
+  size_t alone = 0;  // all heads are of one group
+  size_t grouped = 0;
+  size_t narrow = 0;  // heads that are no whole chunks
+  for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
+    const Graph graph = random_graph(seed);
+    for (const GraphNode& node : graph.nodes()) {
+      if (node.operation != Operation::kScan) continue;
+      (node.delta.key_heads == 1 ? alone : grouped) += 1;
+      narrow += node.value_dimension % kChunkColumns != 0 ? 1 : 0;
+    }
+  }
+  for (const size_t count : {alone, grouped, narrow}) EXPECT_GT(count, 1U);
+}
+
 TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {
   for_each_graph(expect_what_float64_computes);
 }

@@ -92,4 +92,35 @@ ReferenceRows ReferenceWalk::delta_net(const GraphNode& node) {
   return rows;
 }
 
+// By the definition, head by head.
+ReferenceRows ReferenceWalk::scan(const GraphNode& node) {
+  const size_t dimension = node.head_dimension;
+  const size_t columns = node.value_dimension;
+  const double error = kF32 * std::sqrt(static_cast<double>(dimension));
+  ReferenceRows rows(tokens_.size(), std::vector<double>(node.head_count * columns));
+  for (size_t head = 0; head < node.head_count; ++head) {
+    const size_t group = node.delta.key_head(head) * dimension;
+    std::vector<double> state(dimension * columns);
+    for (size_t token = 0; token < tokens_.size(); ++token) {
+      const auto of = [&](size_t input, size_t place) {
+        return values_[node.inputs[input]][token][place];
+      };
+      const double raw = of(3, head) + double{weights_[node.bias][head]};
+      const double step = moved(std::log1p(std::exp(raw)), kFunction);
+      const double decay = moved(std::exp(double{weights_[node.weight][head]} * step), kFunction);
+      for (size_t column = 0; column < columns; ++column) {
+        const double x = of(0, head * columns + column);
+        double& output = rows[token][head * columns + column];
+        output = double{weights_[node.skip][head]} * x;
+        for (size_t i = 0; i < dimension; ++i) {
+          double& cell = state[i * columns + column];
+          cell = moved(decay * cell + of(2, group + i) * step * x, kF32);
+          output += of(1, group + i) * moved(cell, error);
+        }
+      }
+    }
+  }
+  return rows;
+}
+
 }  // namespace lockstep

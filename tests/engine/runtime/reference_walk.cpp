@@ -493,6 +493,8 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       return convolve(node);
     case Operation::kDeltaNet:
       return delta_net(node);
+    case Operation::kScan:
+      return scan(node);
     case Operation::kActivation:
     case Operation::kGate:
     case Operation::kAdd:

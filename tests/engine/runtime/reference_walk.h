@@ -58,6 +58,7 @@ class ReferenceWalk {
   ReferenceRows convolve(const GraphNode& node);
   ReferenceRows mean(const GraphNode& node);
   ReferenceRows delta_net(const GraphNode& node);
+  ReferenceRows scan(const GraphNode& node);
   std::vector<double> delta_head(const GraphNode& node, size_t head, size_t token,
                                  std::vector<double>& state);
   ReferenceRows rotate(const GraphNode& node);

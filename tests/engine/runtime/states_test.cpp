@@ -119,11 +119,55 @@ Graph graph_with_delta_net(uint64_t seed) {
   return graph;
 }
 
+// By seed: the heads, their groups and sizes, what is made of their results, and the format of all
+// matrices.
+Graph graph_with_scan(uint64_t seed) {
+  constexpr size_t kColumns = 96;
+  const DeltaShape shape = {.value_heads = seed % 2 == 0 ? size_t{8} : size_t{12},
+                            .key_heads = std::array<size_t, 3>{1, 2, 4}[seed % 3]};
+  const size_t dimension = seed % 4 == 3 ? 41 : 16;
+  const size_t each = std::array<size_t, 3>{16, 64, 80}[seed / 2 % 3];
+  const size_t wide = shape.value_heads * each;
+  Graph graph;
+  const SeededWeights weights(graph, seed);
+  const WeightId table = weights.matrix(kVocabulary, kColumns);
+  ValueId x = graph.embed(table);
+  const ValueId h = graph.rms_norm(x, weights.vector("norm", kColumns), 1e-5F);
+  const auto product = [&](size_t columns) {
+    return graph.matmul(h, weights.matrix(columns, kColumns));
+  };
+  const auto convolved = [&](size_t columns) {
+    const ValueId y = graph.convolve(product(columns), weights.vector("factors", 4 * columns),
+                                     weights.vector("bias", columns));
+    return graph.activation(ActivationFunction::kSilu, y);
+  };
+  const ValueId input = convolved(wide);
+  const ValueId b = convolved(shape.key_heads * dimension);
+  const ValueId c = convolved(shape.key_heads * dimension);
+  const auto factors = [&](const char* kind) { return weights.vector(kind, shape.value_heads); };
+  const ValueId y = graph.scan(input, c, b, product(shape.value_heads), factors("decay"),
+                               factors("bias"), factors("skip"), shape);
+  const ValueId gated = graph.gate(ActivationFunction::kSilu, product(wide), y);
+  const WeightId norm = weights.vector("norm", wide);
+  const ValueId normed = shape.key_heads == 1
+                             ? graph.rms_norm(gated, norm, 1e-5F)
+                             : graph.head_norm(gated, norm, 1e-5F, shape.key_heads);
+  x = graph.add(x, graph.matmul(seed == 5 ? gated : normed, weights.matrix(kColumns, wide)));
+  const ValueId last =
+      graph.rms_norm(graph.select_rows(x), weights.vector("norm", kColumns), 1e-5F);
+  graph.set_logits(graph.matmul(last, table));
+  return graph;
+}
+
 template <typename Check>
 void for_each_graph(Check check) {
-  for (const auto make : {graph_with_states, graph_with_delta_net}) {
+  for (const auto make : {graph_with_states, graph_with_delta_net, graph_with_scan}) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
-      SCOPED_TRACE(fmt::format("{} seed {}", make == graph_with_states ? "" : "delta net", seed));
+      SCOPED_TRACE(fmt::format("{} seed {}",
+                               make == graph_with_states      ? "convolutions"
+                               : make == graph_with_delta_net ? "delta net"
+                                                              : "scan",
+                               seed));
       check(RandomGraphFile(seed, make));
       if (testing::Test::HasFatalFailure()) return;
     }

@@ -1,0 +1,53 @@
+// The selective scan of Mamba-2.
+#include <cstdint>
+#include <utility>
+
+#include "engine/operations/operation_table.h"
+#include "engine/operations/rank_planner.h"
+
+namespace lockstep {
+namespace {
+
+StateShape scan_state(const GraphNode& node, size_t own_columns) {
+  return {.rows = own_columns / node.value_dimension * node.head_dimension,
+          .columns = node.value_dimension};
+}
+
+void plan_scan(RankPlanner& planner, const Group& group) {
+  const GraphNode& node = planner.graph().nodes()[group.lead];
+  const Range own = planner.own_columns(node.output);
+  const Range heads = {own.begin / node.value_dimension, own.end / node.value_dimension};
+  const auto operand = [&](size_t input) {
+    return planner.operand(node.inputs[input], delta_operand(node, input, heads));
+  };
+  const Stretch& state = planner.state(node.output);
+  ScanStep step{.x = operand(0),
+                .c = operand(1),
+                .b = operand(2),
+                .steps = operand(3),
+                .decay = planner.vector(node.weight),
+                .bias = planner.vector(node.bias),
+                .skip = planner.vector(node.skip),
+                .dimension = node.head_dimension,
+                .value_dimension = node.value_dimension,
+                .state = state.at<float>(),
+                .state_stride = state.floats(),
+                .output = planner.place_output(node.output)};
+  const size_t first_group = delta_operand(node, 1, heads).begin / node.head_dimension;
+  for (size_t head = heads.begin; head < heads.end; ++head) {
+    step.groups.push_back(static_cast<uint32_t>(node.delta.key_head(head) - first_group));
+  }
+  for (const ValueId input : node.inputs) planner.values().consume(input);
+  const Meet meet = planner.meet_behind(node.output, step.output);
+  planner.emit(std::move(step), meet);
+}
+
+}  // namespace
+
+const OperationRow kScanRow = {.operation = Operation::kScan,
+                               .name = "selective scan",
+                               .split = SplitRule::kValueHeads,
+                               .state = scan_state,
+                               .plan = plan_scan};
+
+}  // namespace lockstep
