@@ -575,6 +575,15 @@ LFM2_OPTIONS = {"block_auto_adjust_ff_dim": False}
 LFM2_NAMES = {"model.embedding_norm": "token_embd_norm", "operator_norm": "attn_norm",
               "self_attn.q_layernorm": "attn_q_norm", "self_attn.k_layernorm": "attn_k_norm",
               "conv.in_proj": "shortconv.in_proj", "conv.o_proj": "shortconv.out_proj"}
+SCAN_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1,
+             "ssm.time_step_rank": 4, "ssm.inner_size": 64}
+SCAN_GAINS = {"A_log": 0.3}
+GRANITE_HYBRID = {
+    "options": GRANITE_OPTIONS | {
+        "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1,
+        "shared_intermediate_size": 24, "layer_types": ["mamba", "attention", "mamba"]},
+    "keys": GRANITE_KEYS | SCAN_KEYS | {"rope.scaling.finetuned": False}, "layers": 3,
+    "gains": SCAN_GAINS, "last_keys": {"attention.head_count_kv": [0, 1, 0]}}
 FALCON_NAMES = {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
                 "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2",
                 "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
@@ -686,6 +695,28 @@ def qwen35_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np
     elif name != "ssm_norm.weight":
         values = in_turns(family, values)
     return {name: values}
+
+
+def scan_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """State spaces of Mamba-2, a dense feed-forward of Granite and a norm of Falcon-H1."""
+    if rest == "pre_ff_layernorm.weight":
+        return {"ffn_norm": values}
+    if rest.startswith("mlp.shared_mlp.") and not family.experts:
+        if "down_proj" in rest:
+            return {"ffn_down.weight": values}
+        gate, up = np.split(values, 2)
+        return {"ffn_gate.weight": gate, "ffn_up.weight": up}
+    if not rest.startswith(("mixer.", "mamba.")):
+        return None
+    part = rest.split(".", 1)[1]
+    if part in ("in_proj.weight", "out_proj.weight", "conv1d.bias"):
+        return {"ssm_" + part.replace("_proj", ""): values}
+    groups = family.keys["ssm.group_count"]
+    make = {"A_log": lambda: {"ssm_a": -np.exp(values)[:, None]},
+            "D": lambda: {"ssm_d": values[:, None]}, "dt_bias": lambda: {"ssm_dt.bias": values},
+            "conv1d.weight": lambda: {"ssm_conv1d.weight": values[:, 0]},
+            "norm.weight": lambda: {"ssm_norm.weight": values.reshape(groups, -1)}}.get(part)
+    return make() if make else None
 
 
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -1138,6 +1169,34 @@ FAMILIES = (
     Family("qwen3next", "qwen3next", "Qwen3NextForCausalLM", layout=next_layout, **NEXT),
     Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM", layout=old_next_layout,
            same_as="qwen3next", **NEXT),
+    Family("mamba2", "mamba2", "Mamba2ForCausalLM",
+           {"num_heads": 4, "head_dim": 16, "state_size": 16, "n_groups": 1,
+            "layer_norm_epsilon": 1e-5}, SCAN_KEYS, gains=SCAN_GAINS, layout=scan_layout,
+           names={"backbone.embeddings": "token_embd", "backbone.norm_f": "output_norm",
+                  "norm": "attn_norm"},
+           last_keys={"attention.head_count": 0, "attention.head_count_kv": None,
+                      "attention.key_length": None, "attention.value_length": None,
+                      "rope.dimension_count": None, "rope.freq_base": None,
+                      "feed_forward_length": 0}),
+    Family("granitehybrid", "granitehybrid", "GraniteMoeHybridForCausalLM",
+           layout=scan_layout, **GRANITE_HYBRID | {
+               "options": GRANITE_HYBRID["options"] | {"num_local_experts": 0}}),
+    Family("falcon-h1", "falcon-h1", "FalconH1ForCausalLM",
+           {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_ssm": 64, "mamba_n_groups": 2,
+            "mamba_d_state": 16}, SCAN_KEYS | {"ssm.group_count": 2}, gains=SCAN_GAINS,
+           layout=scan_layout, names={"model.final_layernorm": "output_norm"}),
+    Family("nemotron_h", "nemotron_h", "NemotronHForCausalLM",
+           {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2,
+            "layers_block_type": ["mamba", "attention", "mlp", "mamba"],
+            "layer_norm_epsilon": 1e-5},
+           SCAN_KEYS | {"ssm.group_count": 2, "attention.layer_norm_epsilon": 1e-5}, layers=4,
+           gains=SCAN_GAINS, layout=scan_layout,
+           names={"model.embeddings": "token_embd", "model.norm_f": "output_norm",
+                  "norm": "attn_norm", "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down",
+                  "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v",
+                  "mixer.o_proj": "attn_output"},
+           last_keys={"attention.head_count_kv": [0, 1, 0, 0],
+                      "feed_forward_length": [0, 0, 24, 0]}),
 )
 
 

@@ -81,7 +81,9 @@ ValueId DecoderBuilder::norm(const std::string& name, ValueId x) {
     return graph_.layer_norm(x, kNone, kNone, shape_.epsilon);
   }
   const bool is_rms = traits_.norm == NormKind::kRms;
-  const WeightId weight = tensors_.vector(name + ".weight", columns, Presence::kRequired);
+  // Falcon-H1's files name a norm by itself.
+  const WeightId weight =
+      tensors_.vector(tensors_.has(name) ? name : name + ".weight", columns, Presence::kRequired);
   const WeightId bias =
       is_rms ? kNone : tensors_.vector(name + ".bias", columns, Presence::kOptional);
   if (tensors_.failed()) return x;
@@ -244,9 +246,14 @@ ValueId DecoderBuilder::add_attention(const std::string& block, size_t layer, Va
   return scale(graph_.matmul(attended, output.weight, output.bias), shape_.value_factor);
 }
 
-// Attention, or what stands in its place.
+// Attention, what stands in its place, or both.
 ValueId DecoderBuilder::add_mixer(const std::string& block, size_t layer, ValueId h) {
   const LayerShape& sizes = shape_.layers[layer];
+  if (sizes.has_state_space) {
+    const ValueId y = add_state_space(graph_, tensors_, *shape_.state_space, block, h);
+    if (sizes.heads == 0 || tensors_.failed()) return y;
+    return graph_.add(add_attention(block, layer, h), y);
+  }
   if (sizes.has_delta_net) return add_delta_net(graph_, tensors_, *shape_.delta_net, block, h);
   const bool convolves = traits_.has_convolutions && sizes.kv_heads == 0;
   return convolves ? add_convolution(block, h) : add_attention(block, layer, h);
@@ -321,7 +328,7 @@ ValueId DecoderBuilder::add_parts(const std::string& block, size_t layer, ValueI
   const ValueId input = x;
   ValueId h = x;
   std::vector<ValueId> parts;  // that are still to be added to the residual
-  if (sizes.heads > 0) {
+  if (sizes.heads > 0 || sizes.has_state_space) {
     const bool is_normed = traits_.has_embedding_norm && layer == 0 &&
                            !tensors_.has(block + std::string(norms.attention) + ".weight");
     h = is_normed ? x : layer_norm(block, norms.attention, x);

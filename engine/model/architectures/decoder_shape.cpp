@@ -109,18 +109,47 @@ Result<void> read_delta_nets(ModelKeys& keys, const std::string& architecture,
   return keys.result();
 }
 
+// Which layers have a state space, and which still have attention beside it.
+Result<void> read_state_spaces(ModelKeys& keys, const std::string& architecture, StateSpaces where,
+                               DecoderShape& shape) {
+  const auto space = read_state_space(keys, architecture);
+  if (!space) return std::unexpected(space.error());
+  shape.state_space = *space;
+  shape.state_space->epsilon = shape.epsilon;
+  for (LayerShape& layer : shape.layers) {
+    const bool is_bare = layer.kv_heads == 0;
+    const bool is_fed = layer.has_experts || layer.feed_forward > 0;
+    layer.has_state_space = where == StateSpaces::kAlone || where == StateSpaces::kBesideOthers ||
+                            (is_bare && (where == StateSpaces::kInPlace || !is_fed));
+    if (is_bare) layer.heads = 0;
+  }
+  return {};
+}
+
+// Layers without heads, where state spaces stand in the place of all attention.
+void read_no_attention(DecoderShape& shape) {
+  shape.sizes.heads = 1;
+  shape.sizes.head_dimension = 2;  // of rotary positions that no layer has
+  for (LayerShape& layer : shape.layers) layer.head_dimension = shape.sizes.head_dimension;
+}
+
 // The attention that all heads of a layer make of keys and values of their own, or of latents.
 Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
                             const DecoderTraits& traits, DecoderShape& shape) {
+  if (traits.state_spaces == StateSpaces::kAlone) {
+    read_no_attention(shape);
+    return {};
+  }
   const size_t count = shape.sizes.layers;
   const uint64_t least = traits.may_lack_parts ? 0 : 1;
   const std::vector<size_t> heads = keys.counts("attention.head_count", count, least, kMostColumns);
   shape.sizes.heads = std::max<size_t>(1, heads.empty() ? 0 : std::ranges::max(heads));
   const bool has_kv_heads = !traits.has_latent_attention && keys.has("attention.head_count_kv");
   const std::vector<size_t> kv_heads =
-      has_kv_heads ? keys.counts("attention.head_count_kv", count,
-                                 traits.has_convolutions ? 0 : least, kMostColumns)
-                   : heads;
+      has_kv_heads
+          ? keys.counts("attention.head_count_kv", count,
+                        traits.has_convolutions || traits.state_spaces ? 0 : least, kMostColumns)
+          : heads;
   if (auto read = keys.result(); !read) return read;
   if (auto checked = check_heads(architecture, heads, kv_heads); !checked) return checked;
   const uint64_t even_share = shape.sizes.columns / shape.sizes.heads;
@@ -269,6 +298,9 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   const auto delta_nets =
       traits.delta_nets ? read_delta_nets(keys, architecture, traits, shape) : Result<void>();
   const auto feed_forward = read_feed_forward(keys, file, architecture, traits, shape);
+  const auto state_spaces = traits.state_spaces && feed_forward
+                                ? read_state_spaces(keys, architecture, *traits.state_spaces, shape)
+                                : Result<void>();
   read_activations(keys, traits.activation, shape);
   read_factors(keys, traits, shape);
   if (traits.temperature) read_temperature(keys, *traits.temperature, shape);
@@ -285,6 +317,7 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   if (!attention) return std::unexpected(attention.error());
   if (!feed_forward) return std::unexpected(feed_forward.error());
   if (!delta_nets) return std::unexpected(delta_nets.error());
+  if (!state_spaces) return std::unexpected(state_spaces.error());
   if (shape.sizes.layers == 0) {
     return invalid_input("{}.block_count is {} and nextn_predict_layers {}: no layers are left",
                          architecture, blocks, predicting);

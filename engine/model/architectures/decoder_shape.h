@@ -11,6 +11,7 @@
 #include "engine/model/architectures/delta_net.h"
 #include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/latent_attention.h"
+#include "engine/model/architectures/state_space.h"
 #include "engine/model/gguf_file.h"
 
 namespace lockstep {
@@ -22,8 +23,9 @@ struct LayerShape {
   size_t value_dimension = 0;
   size_t stored_by = 0;  // the layer whose keys and values it reads: itself or an earlier one
   bool has_window = false;
-  bool has_delta_net = false;  // in the place of attention
-  float score_factor = 0;      // of attention, beside what positions bring
+  bool has_delta_net = false;    // in the place of attention
+  bool has_state_space = false;  // in the place of attention, or beside it
+  float score_factor = 0;        // of attention, beside what positions bring
   bool has_experts = false;
   size_t feed_forward = 0;     // without experts or beside them; 0: there is none
   Activation activation = {};  // of this feed-forward
@@ -32,8 +34,9 @@ struct LayerShape {
 struct DecoderShape {
   DecoderSizes sizes;
   std::vector<LayerShape> layers;
-  ExpertMixture mixture;                             // of layers with experts
-  std::optional<DeltaNet> delta_net = std::nullopt;  // of layers that have one
+  ExpertMixture mixture;                                 // of layers with experts
+  std::optional<DeltaNet> delta_net = std::nullopt;      // of layers that have one
+  std::optional<StateSpace> state_space = std::nullopt;  // likewise
   std::optional<LatentAttention> latent_attention = std::nullopt;
   size_t context = 0;
   size_t indexed_keys = 0;  // most keys among which an indexer leaves out none; 0: there is none

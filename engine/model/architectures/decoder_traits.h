@@ -102,6 +102,14 @@ struct DecoderSizes {
 // The key heads of a delta net's value heads: DeltaShape's.
 enum class DeltaHeads : uint8_t { kGrouped, kTiled };
 
+// The layers that have a state space of Mamba-2 (state_space.h).
+enum class StateSpaces : uint8_t {
+  kAlone,         // all, and nothing else
+  kInPlace,       // those without KV heads, in the place of attention
+  kOfBareLayers,  // those with neither KV heads nor a feed-forward; a layer has one part
+  kBesideOthers,  // all, beside attention
+};
+
 struct DecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
   NormKind norm = NormKind::kRms;
@@ -149,6 +157,7 @@ struct DecoderTraits {
   bool has_query_gates = false;
   // Some layers have a gated delta net in the place of attention (delta_net.h); none: no layer has.
   std::optional<DeltaHeads> delta_nets = std::nullopt;
+  std::optional<StateSpaces> state_spaces = std::nullopt;
   // Each token has an embedding for each layer, by embedding_length_per_layer_input.
   bool has_layer_embeddings = false;
   bool has_output_scales = false;  // layers' results, by layer_output_scale.weight

@@ -13,11 +13,14 @@ namespace {
 
 // Models that were trained without positions say so.
 Result<Model> build(const ModelSource& source, const std::string& architecture,
-                    std::optional<Presence> experts) {
+                    std::optional<Presence> experts,
+                    std::optional<StateSpaces> state_spaces = std::nullopt) {
   const auto has_positions = source.file.boolean(architecture + ".rope.scaling.finetuned");
   if (!has_positions) return std::unexpected(has_positions.error());
-  DecoderTraits traits = {
-      .has_scales = true, .logit_scale = LogitScale::kDivides, .experts = experts};
+  DecoderTraits traits = {.has_scales = true,
+                          .logit_scale = LogitScale::kDivides,
+                          .state_spaces = state_spaces,
+                          .experts = experts};
   if (!has_positions->value_or(true)) traits.has_rotary = [](size_t) { return false; };
   return build_decoder(source, traits);
 }
@@ -43,6 +46,11 @@ Result<Model> build_granite(const ModelSource& source) {
 
 Result<Model> build_granitemoe(const ModelSource& source) {
   return build(source, "granitemoe", Presence::kOptional);
+}
+
+// Granite 4: state spaces in most layers.
+Result<Model> build_granitehybrid(const ModelSource& source) {
+  return build(source, "granitehybrid", Presence::kOptional, StateSpaces::kInPlace);
 }
 
 // Files of MiniCPM's first converters have no factors: those of all models of that time are meant.

@@ -75,7 +75,9 @@ void ModelTensors::leave_out(const std::string& prefix, const std::string& part)
 
 WeightId ModelTensors::part_of_vector(const std::string& name, size_t columns, size_t first,
                                       size_t count) {
-  const GgufTensor& tensor = *file_.find_tensor(name);
+  const GgufTensor* const found = file_.find_tensor(name);
+  if (found == nullptr) return kNone;
+  const GgufTensor& tensor = *found;
   if (tensor.rows() != 1 || tensor.columns() != columns) {
     wrong_shape(tensor, 1, columns);
     return kNone;

@@ -52,6 +52,8 @@ class ModelTensors {
   // Rows [first, first + count) of a tensor with two dimensions of which it has `rows`, likewise.
   WeightId rows_of_vector(const std::string& name, size_t rows, size_t columns, size_t first,
                           size_t count);
+  // Elements [first, first + count) of a vector of `columns`; kNone where the file has none.
+  WeightId part_of_vector(const std::string& name, size_t columns, size_t first, size_t count);
   // The value of a tensor that holds one; none where the file has none.
   std::optional<float> number(const std::string& name);
   // Marks all tensors whose names begin so as not used, and so to be named in the log: they belong
@@ -106,8 +108,6 @@ class ModelTensors {
 
   bool is_fused(const std::string& block, std::span<const ProductName> names,
                 const std::string& fused) const;
-  // Elements [first, first + count) of a vector of `columns`.
-  WeightId part_of_vector(const std::string& name, size_t columns, size_t first, size_t count);
   std::vector<WeightId> experts_of_one_tensor(const std::string& name, size_t count,
                                               const ExpertRows& rows, size_t columns);
   std::vector<WeightId> experts_of_their_own(const std::string& name, size_t count, size_t rows,

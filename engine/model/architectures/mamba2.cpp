@@ -1,0 +1,36 @@
+// State spaces of Mamba-2: alone, in layers of one kind each beside attention and feed-forwards
+// (Nemotron-H), and beside attention in every layer (Falcon-H1).
+#include "engine/model/architectures/decoder.h"
+#include "engine/model/model.h"
+
+namespace lockstep {
+namespace {
+
+bool has_no_rotary(size_t) {
+  return false;
+}
+
+}  // namespace
+
+Result<Model> build_mamba2(const ModelSource& source) {
+  return build_decoder(
+      source,
+      {.has_rotary = has_no_rotary, .may_lack_parts = true, .state_spaces = StateSpaces::kAlone});
+}
+
+Result<Model> build_nemotron_h(const ModelSource& source) {
+  return build_decoder(source, {.norms = {.feed_forward = "attn_norm"},
+                                .has_rotary = has_no_rotary,
+                                .may_lack_parts = true,
+                                .state_spaces = StateSpaces::kOfBareLayers,
+                                .activation = ActivationFunction::kReluSquared,
+                                .is_gated = false});
+}
+
+// Files have the models' many factors in their matrices.
+Result<Model> build_falcon_h1(const ModelSource& source) {
+  return build_decoder(
+      source, {.rotary_pairs = RotaryPairs::kHalves, .state_spaces = StateSpaces::kBesideOthers});
+}
+
+}  // namespace lockstep
