@@ -420,13 +420,13 @@ TEST_F(Remedies, what_a_gpu_cannot_route_nodes_compute_beside_it) {
 // The format is one that GPUs have no kernels for; --devices auto takes the nodes by itself and
 // says why.
 TEST_F(Remedies, what_gpus_cannot_hold_goes_to_nodes) {
-  const RandomModel coded(Format::kQ4_0, Format::kIq4Nl, /*seed=*/83);
+  const RandomModel coded(Format::kQ4_0, Format::kNvfp4, /*seed=*/83);
   const Topology machine = machines()[1];
   Request request{.model = &model(coded.path()), .topology = &machine, .options = {}};
   request.options.devices = "gpu0";
   const auto refused = request.lay_out();
   ASSERT_FALSE(refused.has_value());
-  EXPECT_TRUE(says(refused.error().message, "is in IQ4_NL, for which GPUs have no kernels"))
+  EXPECT_TRUE(says(refused.error().message, "is in NVFP4, for which GPUs have no kernels"))
       << refused.error().message;
   EXPECT_TRUE(says(refused.error().message, "--devices cpu")) << refused.error().message;
   request.options.devices = "cpu";
@@ -436,7 +436,7 @@ TEST_F(Remedies, what_gpus_cannot_hold_goes_to_nodes) {
   ASSERT_TRUE(layout.has_value()) << layout.error().message;
   EXPECT_TRUE(layout->devices.gpus.empty());
   EXPECT_TRUE(says(layout->devices.reason, "no GPU, since tensor ")) << layout->devices.reason;
-  EXPECT_TRUE(says(layout->devices.reason, "IQ4_NL")) << layout->devices.reason;
+  EXPECT_TRUE(says(layout->devices.reason, "NVFP4")) << layout->devices.reason;
 }
 
 // Heads of 20 dimensions, and 40 experts of a token, on one to three ranks of nodes.
