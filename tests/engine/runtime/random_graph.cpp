@@ -126,13 +126,10 @@ class GraphMaker {
   size_t pick(size_t count) { return random_() % count; }
   // Draws formats, scales and widths: a draw of these changes no other.
   size_t pick_of_matrix(size_t count) { return matrices_() % count; }
-
   // Draws what heads are made of and embeddings of layers: likewise.
   size_t pick_of_latents(size_t count) { return latents_() % count; }
-
   // Draws forms of operations that few models have: likewise.
   size_t pick_of_forms(size_t count) { return forms_() % count; }
-
   // Draws what keeps states: likewise.
   size_t pick_of_states(size_t count) { return states_() % count; }
   // Draws scans: likewise.
@@ -498,8 +495,7 @@ class GraphMaker {
     return graph_.expert_sum(y, routing, experts(columns_, wide), biases(columns_));
   }
 
-  // By factors that are far from 0: a norm behind them would give a rounding that changes one's
-  // sign.
+  // By factors far from 0: a norm behind them would give a rounding that changes one's sign.
   ValueId scale_rows(ValueId h, ValueId x) {
     return graph_.scale_rows(ActivationFunction::kSigmoid, product(h, 1), x);
   }

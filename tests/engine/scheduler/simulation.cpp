@@ -86,7 +86,8 @@ void Simulation::run() {
   size_t to_add = 1 + pick(24);
   while (to_add > 0 || !live_.empty()) {
     for (size_t arrivals = pick(3); arrivals > 0 && to_add > 0; --arrivals, --to_add) add();
-    if (!live_.empty() && chance(15)) end(std::next(live_.begin(), pick(live_.size()))->first);
+    if (!live_.empty() && chance(15))
+      end(std::next(live_.begin(), static_cast<ptrdiff_t>(pick(live_.size())))->first);
     end_overdue();
     if (chance(40)) {
       allowance_.alone = 1 + pick(limits_.batch_tokens);

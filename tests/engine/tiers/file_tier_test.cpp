@@ -111,7 +111,7 @@ TEST_F(FileTierTest, other_models_have_other_hashes_and_tags) {
 TEST_F(FileTierTest, the_oldest_use_makes_way_also_after_a_restart) {
   {
     const auto tier = open(settings(3));
-    for (const uint64_t number : {1, 2, 3}) {
+    for (const uint64_t number : {1U, 2U, 3U}) {
       EXPECT_TRUE(write(*tier, number));
       // As if it had been long ago: files' times are the order.
       for (const auto& file : records()) {
@@ -124,7 +124,7 @@ TEST_F(FileTierTest, the_oldest_use_makes_way_also_after_a_restart) {
   const auto tier = open(settings(3));
   EXPECT_TRUE(write(*tier, 4));
   EXPECT_FALSE(tier->contains(stored_key(2)));
-  for (const uint64_t number : {1, 3, 4}) EXPECT_TRUE(reads(*tier, number)) << number;
+  for (const uint64_t number : {1U, 3U, 4U}) EXPECT_TRUE(reads(*tier, number)) << number;
   EXPECT_EQ(records().size(), 3U);
   EXPECT_EQ(tier->statistics().bytes, 3 * record_bytes(page_.parts()));
   EXPECT_EQ(tier->statistics().evictions, 1U);
@@ -188,7 +188,7 @@ TEST_F(FileTierTest, every_flipped_byte_of_the_header_and_some_of_the_rest_are_s
 TEST_F(FileTierTest, torn_foreign_and_odd_files_are_left_out) {
   {
     const auto tier = open();
-    for (const uint64_t number : {1, 2, 3, 4}) write(*tier, number);
+    for (const uint64_t number : {1U, 2U, 3U, 4U}) write(*tier, number);
   }
   const auto file_of = [&](uint64_t number) {
     return settings().directory / fmt::format("{:016x}{:016x}-0.page", ~number, number);

@@ -79,12 +79,12 @@ class PageTiersTest : public testing::Test {
 
 TEST_F(PageTiersTest, memory_alone_keeps_what_was_used_last) {
   const auto tiers = make(3, false);
-  for (const uint64_t number : {1, 2, 3}) EXPECT_TRUE(save(*tiers, number));
+  for (const uint64_t number : {1U, 2U, 3U}) EXPECT_TRUE(save(*tiers, number));
   EXPECT_EQ(load(*tiers, 1), 1U);
   EXPECT_TRUE(save(*tiers, 4));
   EXPECT_FALSE(tiers->contains(stored_key(2)));
   EXPECT_EQ(tiers->ask(stored_key(2)), PageStore::Answer::kAbsent);
-  for (const uint64_t number : {1, 3, 4}) EXPECT_EQ(load(*tiers, number), number);
+  for (const uint64_t number : {1U, 3U, 4U}) EXPECT_EQ(load(*tiers, number), number);
   tiers->erase(stored_key(3));
   EXPECT_EQ(load(*tiers, 3), std::nullopt);
   EXPECT_EQ(tiers->counters().memory_hits, 4U);
