@@ -474,6 +474,15 @@ Range delta_operand(const GraphNode& node, size_t input, Range value_heads) {
   return {first * node.head_dimension, (last + 1) * node.head_dimension};
 }
 
+std::vector<uint32_t> own_key_heads(const GraphNode& node, Range value_heads) {
+  const size_t first = delta_operand(node, 1, value_heads).begin / node.head_dimension;
+  std::vector<uint32_t> key_heads;
+  for (size_t head = value_heads.begin; head < value_heads.end; ++head) {
+    key_heads.push_back(static_cast<uint32_t>(node.delta.key_head(head) - first));
+  }
+  return key_heads;
+}
+
 bool has_own_norms(const Graph& graph, const GraphNode& node) {
   return node.operation == Operation::kHeadNorm && node.weight != kNone &&
          graph.weights()[node.weight].columns > node.head_dimension;

@@ -341,6 +341,8 @@ inline bool has_state(const GraphNode& node) {
 
 // The columns of a delta net's or a scan's input that these of its value heads read.
 Range delta_operand(const GraphNode& node, size_t input, Range value_heads);
+// The key head of each of these value heads, by its place in delta_operand() of input 1.
+std::vector<uint32_t> own_key_heads(const GraphNode& node, Range value_heads);
 
 // Whether a norm of heads has a weight for each of several.
 bool has_own_norms(const Graph& graph, const GraphNode& node);

@@ -24,6 +24,11 @@ std::span<const OperationRow* const> operation_table() {
   return kTable;
 }
 
+StateShape value_head_state(const GraphNode& node, size_t own_columns) {
+  return {.rows = own_columns / node.value_dimension * node.head_dimension,
+          .columns = node.value_dimension};
+}
+
 std::optional<std::string_view> scale_gap(const GroupParts& parts, const GraphNode& node) {
   const auto is_scaled = [&](WeightId id) { return parts.graph.weights()[id].scale != 1; };
   const bool has_scale = (node.weight != kNone && is_scaled(node.weight)) ||

@@ -44,6 +44,9 @@ struct StateShape {
   size_t columns = 0;
 };
 
+// The state of a delta net or a scan: a matrix of each value head.
+StateShape value_head_state(const GraphNode& node, size_t own_columns);
+
 // A group of nodes that GPUs are to compute.
 struct GroupParts {
   const Graph& graph;

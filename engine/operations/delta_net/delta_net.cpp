@@ -11,11 +11,6 @@
 namespace lockstep {
 namespace {
 
-StateShape delta_state(const GraphNode& node, size_t own_columns) {
-  return {.rows = own_columns / node.value_dimension * node.head_dimension,
-          .columns = node.value_dimension};
-}
-
 // Beta or alpha, or what a slice among the group's nodes makes it of.
 HeadFactors plan_factors(RankPlanner& planner, const Group& group, ValueId factors, Range heads) {
   const Graph& graph = planner.graph();
@@ -66,6 +61,7 @@ void plan_delta_net(RankPlanner& planner, const Group& group) {
                     .alpha = plan_factors(planner, group, node.inputs[4], heads),
                     .decay = planner.vector(node.weight),
                     .bias = planner.vector(node.bias),
+                    .key_heads = own_key_heads(node, heads),
                     .epsilon = node.delta.epsilon,
                     .dimension = node.head_dimension,
                     .value_dimension = node.value_dimension,
@@ -73,10 +69,6 @@ void plan_delta_net(RankPlanner& planner, const Group& group) {
                     .state_stride = state.floats(),
                     .gate = plan_gate(planner, group, own),
                     .output = planner.place_output(result)};
-  const size_t first_key = delta_operand(node, 1, heads).begin / node.head_dimension;
-  for (size_t head = heads.begin; head < heads.end; ++head) {
-    step.key_heads.push_back(static_cast<uint32_t>(node.delta.key_head(head) - first_key));
-  }
   for (const size_t member : group.nodes) {
     for (const ValueId input : planner.graph().nodes()[member].inputs) {
       planner.values().consume(input);
@@ -91,7 +83,7 @@ void plan_delta_net(RankPlanner& planner, const Group& group) {
 const OperationRow kDeltaNetRow = {.operation = Operation::kDeltaNet,
                                    .name = "gated delta net",
                                    .split = SplitRule::kValueHeads,
-                                   .state = delta_state,
+                                   .state = value_head_state,
                                    .plan = plan_delta_net};
 
 }  // namespace lockstep

@@ -10,6 +10,7 @@
 #include "engine/operations/step_text.h"
 #include "engine/pass/pass.h"
 #include "engine/pass/plain_rows.h"
+#include "engine/pass/sequence_states.h"
 #include "engine/pass/step_rows.h"
 
 namespace lockstep {
@@ -45,20 +46,10 @@ class DeltaHead {
 
   // All tokens of the pass.
   void compute() {
-    const size_t all = pass_.batch.tokens.size();
-    for (size_t token = 0; token < all;) {
-      size_t end = token + 1;
-      while (end < std::min(all, token + kTokensAtOnce) && follows(end)) ++end;
-      compute({token, end});
-      token = end;
-    }
+    for_each_run(pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); });
   }
 
  private:
-  // Whether the token is of the sequence of the one before it.
-  bool follows(size_t token) const {
-    return pass_.batch.tokens[token].sequence == pass_.batch.tokens[token - 1].sequence;
-  }
   float* state_of(const BatchToken& token) const {
     const size_t slot = pass_.batch.state_slots[token.sequence];
     const size_t row = (slot * step_.head_count() + head_) * step_.dimension;
@@ -96,13 +87,12 @@ void DeltaHead::find_operands(size_t token, size_t place) {
   }
   const double beta = factor_of(step_.beta, token);
   const double x = factor_of(step_.alpha, token) + pass_.at(step_.bias)[head_];
-  const double softplus = x > 30 ? x : std::log1p(std::exp(x));
   tokens_[place] = {
       .q = q_[place],
       .k = k_[place],
       .v = row_of(step_.v, token, pass_) + first_,
       .out = values_[place],
-      .decay = static_cast<float>(std::exp(pass_.at(step_.decay)[head_] * softplus)),
+      .decay = static_cast<float>(std::exp(pass_.at(step_.decay)[head_] * softplus(x))),
       .beta = static_cast<float>(1 / (1 + std::exp(-beta))),
   };
 }
@@ -124,13 +114,8 @@ void DeltaHead::write(size_t token, float* values) const {
 
 // Tokens of one sequence.
 void DeltaHead::compute(Range tokens) {
-  const BatchToken& first = pass_.batch.tokens[tokens.begin];
-  float* const state = state_of(first);
-  if (first.position == 0) {
-    for (size_t i = 0; i < step_.dimension; ++i) {
-      std::fill_n(state + i * step_.state_stride, columns_.size(), 0.0F);
-    }
-  }
+  float* const state = state_of(pass_.batch.tokens[tokens.begin]);
+  clear_at_begin(pass_, tokens, state, step_.dimension, step_.state_stride, columns_.size());
   for (size_t token = tokens.begin; token < tokens.end; ++token) {
     find_operands(token, token - tokens.begin);
   }

@@ -1,5 +1,4 @@
 // The selective scan of Mamba-2.
-#include <cstdint>
 #include <utility>
 
 #include "engine/operations/operation_table.h"
@@ -7,11 +6,6 @@
 
 namespace lockstep {
 namespace {
-
-StateShape scan_state(const GraphNode& node, size_t own_columns) {
-  return {.rows = own_columns / node.value_dimension * node.head_dimension,
-          .columns = node.value_dimension};
-}
 
 void plan_scan(RankPlanner& planner, const Group& group) {
   const GraphNode& node = planner.graph().nodes()[group.lead];
@@ -28,15 +22,12 @@ void plan_scan(RankPlanner& planner, const Group& group) {
                 .decay = planner.vector(node.weight),
                 .bias = planner.vector(node.bias),
                 .skip = planner.vector(node.skip),
+                .groups = own_key_heads(node, heads),
                 .dimension = node.head_dimension,
                 .value_dimension = node.value_dimension,
                 .state = state.at<float>(),
                 .state_stride = state.floats(),
                 .output = planner.place_output(node.output)};
-  const size_t first_group = delta_operand(node, 1, heads).begin / node.head_dimension;
-  for (size_t head = heads.begin; head < heads.end; ++head) {
-    step.groups.push_back(static_cast<uint32_t>(node.delta.key_head(head) - first_group));
-  }
   for (const ValueId input : node.inputs) planner.values().consume(input);
   const Meet meet = planner.meet_behind(node.output, step.output);
   planner.emit(std::move(step), meet);
@@ -47,7 +38,7 @@ void plan_scan(RankPlanner& planner, const Group& group) {
 const OperationRow kScanRow = {.operation = Operation::kScan,
                                .name = "selective scan",
                                .split = SplitRule::kValueHeads,
-                               .state = scan_state,
+                               .state = value_head_state,
                                .plan = plan_scan};
 
 }  // namespace lockstep

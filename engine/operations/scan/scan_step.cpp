@@ -10,6 +10,7 @@
 #include "engine/operations/step_text.h"
 #include "engine/pass/pass.h"
 #include "engine/pass/plain_rows.h"
+#include "engine/pass/sequence_states.h"
 #include "engine/pass/step_rows.h"
 
 namespace lockstep {
@@ -26,20 +27,10 @@ class ScanHeads {
 
   // All tokens of the pass.
   void compute() {
-    const size_t all = pass_.batch.tokens.size();
-    for (size_t token = 0; token < all;) {
-      size_t end = token + 1;
-      while (end < std::min(all, token + kTokensAtOnce) && follows(end)) ++end;
-      compute({token, end});
-      token = end;
-    }
+    for_each_run(pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); });
   }
 
  private:
-  // Whether the token is of the sequence of the one before it.
-  bool follows(size_t token) const {
-    return pass_.batch.tokens[token].sequence == pass_.batch.tokens[token - 1].sequence;
-  }
   float* state_of(const BatchToken& token, size_t head) const {
     const size_t slot = pass_.batch.state_slots[token.sequence];
     return pass_.at(step_.state) +
@@ -60,7 +51,7 @@ class ScanHeads {
 ScanToken ScanHeads::token_of(size_t token, size_t head) const {
   const size_t group = step_.groups[head] * step_.dimension;
   const double x = double{row_of(step_.steps, token, pass_)[head]} + pass_.at(step_.bias)[head];
-  const double step = x > 30 ? x : std::log1p(std::exp(x));
+  const double step = softplus(x);
   return {.c = row_of(step_.c, token, pass_) + group,
           .b = row_of(step_.b, token, pass_) + group,
           .x = row_of(step_.x, token, pass_) + head * step_.value_dimension,
@@ -69,13 +60,8 @@ ScanToken ScanHeads::token_of(size_t token, size_t head) const {
 }
 
 void ScanHeads::scan(Range tokens, size_t head) {
-  const BatchToken& first = pass_.batch.tokens[tokens.begin];
-  float* const state = state_of(first, head);
-  if (first.position == 0) {
-    for (size_t row = 0; row < step_.dimension; ++row) {
-      std::fill_n(state + row * step_.state_stride, step_.value_dimension, 0.0F);
-    }
-  }
+  float* const state = state_of(pass_.batch.tokens[tokens.begin], head);
+  clear_at_begin(pass_, tokens, state, step_.dimension, step_.state_stride, step_.value_dimension);
   for (size_t token = tokens.begin; token < tokens.end; ++token) {
     const size_t place = token - tokens.begin;
     tokens_[place] = token_of(token, head);

@@ -1,0 +1,42 @@
+// A matrix of each head that is kept from token to token of a sequence: what operations with one
+// share.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "engine/base/range.h"
+#include "engine/pass/pass.h"
+
+namespace lockstep {
+
+// Calls work(tokens) for all tokens of the pass in their order: those that follow one another in a
+// sequence together, `most` of them at once.
+template <typename Work>
+void for_each_run(const Pass& pass, size_t most, Work work) {
+  const auto& tokens = pass.batch.tokens;
+  for (size_t begin = 0; begin < tokens.size();) {
+    size_t end = begin + 1;
+    while (end < std::min(tokens.size(), begin + most) &&
+           tokens[end].sequence == tokens[end - 1].sequence) {
+      ++end;
+    }
+    work(Range{begin, end});
+    begin = end;
+  }
+}
+
+// Zeros a state, rows that are `stride` apart, where these tokens begin their sequence.
+inline void clear_at_begin(const Pass& pass, Range tokens, float* state, size_t rows, size_t stride,
+                           size_t columns) {
+  if (pass.batch.tokens[tokens.begin].position != 0) return;
+  for (size_t row = 0; row < rows; ++row) std::fill_n(state + row * stride, columns, 0.0F);
+}
+
+// log(1 + exp(x)), in f64 as a routing's numbers are: the same on every instruction set.
+inline double softplus(double x) {
+  return x > 30 ? x : std::log1p(std::exp(x));
+}
+
+}  // namespace lockstep
