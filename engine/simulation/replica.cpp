@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine/kernels/attention.h"
 #include "engine/simulation/simulation.h"
 
 namespace lockstep {
 
 namespace {
-
-constexpr size_t kPageTokens = 64;
 
 SchedulerLimits scheduler_limits(const ReplicaOptions& options) {
   SchedulerLimits limits;

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <fstream>
 #include <iostream>
+#include <iterator>
 #include <utility>
 
 #include "engine/base/log.h"
@@ -47,7 +49,7 @@ std::string help_text(const OptionRow& row) {
 
 }  // namespace
 
-CommandLine::CommandLine(std::string name, std::string description, unsigned command)
+CommandLine::CommandLine(const std::string& name, std::string description, unsigned command)
     : app_(std::move(description), "lockstepd " + name), command_(command) {
   app_.set_version_flag("--version", fmt::format("lockstepd {}", kVersion));
   app_.get_formatter()->column_width(34);
@@ -95,7 +97,7 @@ OptionSources CommandLine::sources() const {
 
 int report(const Error& error) {
   spdlog::default_logger()->flush();  // so that this is the last line
-  std::cerr << "lockstepd: " << error.message << std::endl;
+  std::cerr << "lockstepd: " << error.message << '\n';
   return exit_code(error);
 }
 
@@ -129,14 +131,27 @@ Result<std::unique_ptr<Engine>> open_engine(const Options& options,
   return Engine::open(options.engine, std::move(kept));
 }
 
+Result<std::string> read_file(const std::filesystem::path& path, std::string_view option,
+                              std::string_view remedy) {
+  std::error_code ignored;
+  if (!std::filesystem::is_directory(path, ignored)) {
+    std::ifstream file(path, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+    if (file.is_open() && !file.bad()) return text;
+  }
+  return invalid_input("{}: {} cannot be read{}", option, path.string(), remedy);
+}
+
 Result<std::vector<uint32_t>> parse_counts(std::string_view text, std::string_view option,
                                            uint32_t maximum) {
   std::vector<uint32_t> counts;
   while (true) {
     const size_t end = std::min(text.find(','), text.size());
     uint32_t count = 0;
-    const auto [stopped, error] = std::from_chars(text.data(), text.data() + end, count);
-    if (error != std::errc() || stopped != text.data() + end || count > maximum) {
+    const std::string_view number = text.substr(0, end);
+    const auto [stopped, error] =
+        std::from_chars(number.data(), number.data() + number.size(), count);
+    if (error != std::errc() || stopped != number.data() + number.size() || count > maximum) {
       return invalid_input("{}: \"{}\" is not a list of integers from 0 to {}, separated by commas",
                            option, text, maximum);
     }

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <expected>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -16,7 +17,7 @@ class CommandLine {
  public:
   // `command` is the bit of the rows that this command takes; 0 for none, then there is no
   // --config.
-  CommandLine(std::string name, std::string description, unsigned command);
+  CommandLine(const std::string& name, std::string description, unsigned command);
 
   // For options of the command's own; those of the table are there already.
   CLI::App& app() { return app_; }
@@ -54,6 +55,10 @@ Result<void> check_model_given(const Options& options);
 // `kept`: see Engine::open().
 Result<std::unique_ptr<Engine>> open_engine(const Options& options,
                                             std::vector<KeptDescriptor> kept = {});
+
+// All bytes of the file that an option names; kInvalidInput names both, and ends with `remedy`.
+Result<std::string> read_file(const std::filesystem::path& path, std::string_view option,
+                              std::string_view remedy = "");
 
 // "1,8,32" as counts from 0 to `maximum`; kInvalidInput names `option`.
 Result<std::vector<uint32_t>> parse_counts(std::string_view text, std::string_view option,

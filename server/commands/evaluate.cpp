@@ -2,9 +2,7 @@
 // are from those of the model it was made of. Texts are cut and scored as llama-perplexity does it.
 #include <algorithm>
 #include <chrono>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "engine/base/log.h"
 #include "server/commands/command_line.h"
@@ -42,16 +40,6 @@ void add_options(CLI::App& app, EvaluateOptions& options) {
   app.add_option("--sequences", options.sequences, "Chunks side by side, with --generated [8]")
       ->check(CLI::Range(1U, 1024U));
   app.add_flag("--json", options.json, "As JSON");
-}
-
-Result<std::string> read_text(const std::filesystem::path& path) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (file.is_open() && !file.bad()) return text;
-  }
-  return invalid_input("--text: {} cannot be read; give a file of plain text", path.string());
 }
 
 // Capacity for one group of chunks, and logits for as many of a pass as will be scored.
@@ -132,7 +120,7 @@ void print_json(const Evaluation& found, const ModelInfo& info, const EvaluateOp
 // Opens and checks everything, then loads it.
 Result<void> run(const Options& options, const EvaluateOptions& evaluate_options) {
   if (auto given = check_model_given(options); !given) return given;
-  const auto text = read_text(evaluate_options.text);
+  const auto text = read_file(evaluate_options.text, "--text", "; give a file of plain text");
   if (!text) return std::unexpected(text.error());
   EngineOptions engine = engine_options(options.engine, evaluate_options);
   const auto model = Engine::open(engine);

@@ -2,9 +2,7 @@
 // by the scheduler that serves and by the costs of passes that `bench --json` has measured.
 // Computes no model.
 #include <algorithm>
-#include <fstream>
 #include <iostream>
-#include <iterator>
 #include <numeric>
 
 #include "server/commands/command_line.h"
@@ -83,16 +81,6 @@ void add_fleet_options(CLI::App& app, SimulateOptions& options) {
                  "Requests of the first so many seconds are not counted [0]")
       ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--json", options.json, "As JSON");
-}
-
-Result<std::string> read_file(const std::filesystem::path& path, std::string_view option) {
-  std::error_code ignored;
-  if (!std::filesystem::is_directory(path, ignored)) {
-    std::ifstream file(path, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-    if (file.is_open() && !file.bad()) return text;
-  }
-  return invalid_input("{}: {} cannot be read", option, path.string());
 }
 
 // The output of `bench --json`.

@@ -3,7 +3,6 @@
 // virtual clock.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,16 +12,15 @@
 
 #include "engine/scheduler/scheduler.h"
 #include "engine/serving/throughput.h"
+#include "engine/simulation/simulation.h"
 
 namespace lockstep {
 
-// Seconds of a pass. These are two cores of a Zen 4 with a model of a billion parameters.
+// These are two cores of a Zen 4 with a model of a billion parameters.
 struct SimulatedMachine {
-  double pass = 0.03;
-  double generated_token = 0.0035;
-  double prompts = 0.01;         // for any
-  double prompt_token = 0.0036;  // one that sees few keys
-  double noise = 0.1;            // passes take up to so much longer, as it happens
+  PassCosts costs = {
+      .pass = 0.03, .prompts = 0.01, .prompt_token = 0.0036, .generated_token = 0.0035};
+  double noise = 0.1;  // passes take up to so much longer, as it happens
 };
 
 // Clients that ask for the same.
@@ -41,13 +39,6 @@ struct Felt {
   std::vector<double> gaps;  // between the tokens of a stream
   double tokens = 0;
 
-  // `part` of them are at most as long.
-  static double percentile(std::vector<double> times, double part) {
-    if (times.empty()) return 0;
-    std::ranges::sort(times);
-    const auto index = static_cast<size_t>(part * static_cast<double>(times.size()));
-    return times[std::min(times.size() - 1, index)];
-  }
   double first(double part) const { return percentile(first_tokens, part); }
   double gap(double part) const { return percentile(gaps, part); }
 };
@@ -134,15 +125,7 @@ class LoadSimulation {
 
   void pass() {
     const Schedule& schedule = scheduler_.next_batch(now_);
-    double seconds = machine_.pass;
-    bool has_prompts = false;
-    for (const Chunk& chunk : schedule.chunks) {
-      has_prompts = has_prompts || !chunk.generated;
-      seconds += chunk.generated ? machine_.generated_token * static_cast<double>(chunk.count)
-                                 : machine_.prompt_token * prompt_work(chunk.begin, chunk.count);
-    }
-    if (has_prompts) seconds += machine_.prompts;
-    seconds *= 1 + machine_.noise * part();
+    const double seconds = pass_seconds(machine_.costs, schedule) * (1 + machine_.noise * part());
     now_ += seconds;
     scheduler_.computed();
     throughput_.add_pass(pass_tokens(schedule), seconds);

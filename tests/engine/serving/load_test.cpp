@@ -100,7 +100,7 @@ TEST_F(LoadTest, a_crowd_loses_nothing) {
 TEST_F(LoadTest, short_prompts_do_not_starve_a_long_one_of_their_tenant) {
   const SimulatedMachine machine;
   const SimulatedClients long_ones = {.prompt = 1'500, .shared = 0, .generated = 16};
-  const double own_seconds = machine.prompt_token * prompt_work(0, long_ones.prompt);
+  const double own_seconds = machine.costs.prompt_token * prompt_work(0, long_ones.prompt);
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const auto [before, after] = pair({{.count = 31}, long_ones}, seed);
     record(fmt::format("short_before_{}", seed), before);
@@ -133,7 +133,7 @@ TEST_F(LoadTest, short_prompts_of_many_do_not_starve_another_tenants_long_one) {
   const SimulatedMachine machine;
   const SimulatedClients long_ones = {
       .tenant = "one", .prompt = 1'500, .shared = 0, .generated = 16};
-  const double own_seconds = machine.prompt_token * prompt_work(0, long_ones.prompt);
+  const double own_seconds = machine.costs.prompt_token * prompt_work(0, long_ones.prompt);
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const auto after = load(
         kTargets, {{.count = 63, .tenant = "many", .prompt = 60, .shared = 0}, long_ones}, seed);
@@ -149,7 +149,7 @@ TEST_F(LoadTest, short_prompts_of_many_do_not_starve_another_tenants_long_one) {
 // they were without targets.
 TEST_F(LoadTest, a_slow_machine_computes_the_smallest_chunks) {
   const SimulatedMachine slow = {
-      .pass = 0.6, .generated_token = 0.05, .prompts = 0.2, .prompt_token = 0.04, .noise = 0.1};
+      .costs = {.pass = 0.6, .prompts = 0.2, .prompt_token = 0.04, .generated_token = 0.05}};
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const auto before = load(kNone, {{.count = 4}}, seed, slow);
     const auto after = load(kTargets, {{.count = 4}}, seed, slow);
@@ -164,11 +164,9 @@ TEST_F(LoadTest, a_slow_machine_computes_the_smallest_chunks) {
 // The machine is thirty times as fast. First tokens meet their target as they are, so the targets
 // delay none of them.
 TEST_F(LoadTest, a_fast_machine_is_no_slower_to_answer) {
-  const SimulatedMachine fast = {.pass = 0.001,
-                                 .generated_token = 0.0001,
-                                 .prompts = 0.0004,
-                                 .prompt_token = 0.00012,
-                                 .noise = 0.1};
+  const SimulatedMachine fast = {
+      .costs = {
+          .pass = 0.001, .prompts = 0.0004, .prompt_token = 0.00012, .generated_token = 0.0001}};
   for (const size_t clients : {1U, 32U}) {
     const auto before = load(kNone, {{.count = clients}}, 1, fast);
     const auto after = load(kTargets, {{.count = clients}}, 1, fast);
