@@ -14,7 +14,7 @@ BUILT = ROOT / "build/cuda/engine"
 
 # Of prompts: their tiles fill the registers, and are computed with for long.
 PROMPT_KERNELS = {"attend_tiles", "attend_tiles_by_ring", "finish_panel", "unpack_rows"}
-# Of scores that are capped, of heads with sinks, or of tokens in sections, these have variants of
+# For capped scores, heads with sinks, and tokens in sections, these have variants of
 # their own, whose template's arguments end with true.
 SHAPED_KERNELS = {"attend_units", "attend_walking"}
 # Variants that have a stack frame in sm_90a as CUDA 13.0 compiles them, by kernel and the last number

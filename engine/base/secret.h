@@ -1,5 +1,5 @@
-// Keyed digests by libcrypto: names that nobody can foresee without the key, and tags by which
-// bytes are known to be those that were written.
+// Keyed digests by libcrypto: names that cannot be foreseen without the key, and tags that show
+// whether bytes are those that were written.
 #pragma once
 
 #include <array>

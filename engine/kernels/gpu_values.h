@@ -117,8 +117,9 @@ struct GpuChunkSums {
 void gpu_sum_chunks(void* stream, const GpuChunkSums& sums);
 
 // The norm of whole rows: ((x - mean) * factor) * weight + bias, without the parts that are absent.
-// Of 256 threads, thread i takes the columns i, i + 256 ... in this order, from 0; the 32 of a warp
-// are added pairwise, 16, 8, 4, 2, 1 apart, and the 8 warps' sums from the first to the last. So
+// Each of 256 threads, thread i, takes the columns i, i + 256 ... in this order, from 0; the 32 of
+// a warp are added pairwise, 16, 8, 4, 2, 1 apart, and the 8 warps' sums from the first to the
+// last. So
 //   mean = the sum of the x / columns, or 0;  factor = 1 / root(the sum of d^2 / columns + epsilon)
 // where d = x - mean, and squares are added by fma.
 // Or of some columns of rows, whose factor is GpuNormFactor's, of all ranks' chunks.

@@ -33,7 +33,7 @@ std::unexpected<Error> unusable(const std::filesystem::path& directory,
                          fmt::format(format, std::forward<Arguments>(arguments)...));
 }
 
-// Ours, a file, and nobody else's to read or write.
+// Whether it is a file of this user, and no other may read or write it.
 bool is_private_file(int descriptor, struct stat& status) {
   return ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode) &&
          status.st_uid == ::geteuid() && (status.st_mode & (S_IRWXG | S_IRWXO)) == 0;

@@ -1,8 +1,8 @@
-// Pages of the cache in a directory, a record (record.h) a file, under names that nobody can
-// foresee without the directory's secret: pages of another model, arithmetic, format or layout, or
-// of another tenant, have other names. The directory and its files are their owner's alone. What
-// cannot be written, read or believed costs time and nothing else: it is counted, and the log says
-// so.
+// Keeps pages of the cache in a directory, each as a record (record.h) in a file of its own. Names
+// cannot be foreseen without the directory's secret: pages of another model, arithmetic, format or
+// layout, or of another tenant, have other names. The directory and its files are their owner's
+// alone. What cannot be written, read or believed costs time and nothing else: it is counted, and
+// the log says so.
 //
 // A file appears by its rename, whole as far as this process is concerned; after a crash of the
 // machine its tag decides. The oldest use goes first where the quota is full; a file's time of

@@ -67,7 +67,7 @@ def test_a_conversation_goes_on_after_a_restart(start, tmp_path):
     assert ask(daemon, cache_salt="salt") == (first, 0)
     # Longer than what was kept: it is found up to where the two part.
     assert ask(daemon, PROMPT + OTHERS[0])[1] > 0
-    # What waits for files waits while others go on.
+    # A request waits for files while others go on.
     assert ask(daemon, OTHERS[0])[0] == expected[OTHERS[0]]
 
 

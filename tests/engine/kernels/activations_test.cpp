@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/kernels/kernel_choice.h"
+#include "tests/engine/kernels/exact_activation.h"
 #include "tests/engine/kernels/paged_sequence.h"
 #include "tests/engine/kernels/tile_emulation.h"
 
@@ -26,41 +27,6 @@ std::vector<uint32_t> bits(const std::vector<float>& values) {
   std::vector<uint32_t> result;
   for (const float value : values) result.push_back(std::bit_cast<uint32_t>(value));
   return result;
-}
-
-double logistic(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-
-std::array<double, 4> numbers(const Activation& activation) {
-  std::array<double, 4> numbers;
-  std::ranges::copy(activation.parameters, numbers.begin());
-  return numbers;
-}
-
-double exact(const Activation& activation, double x) {
-  const auto [a, b, c, d] = numbers(activation);
-  switch (activation.function) {
-    case ActivationFunction::kSilu:
-      return x * logistic(x);
-    case ActivationFunction::kGelu:
-      return x * std::erfc(-x / std::numbers::sqrt2) / 2;
-    case ActivationFunction::kGeluTanh:
-      return x * logistic(2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
-    case ActivationFunction::kGeluQuick:
-      return x * logistic(1.702 * x);
-    case ActivationFunction::kRelu:
-      return std::max(x, 0.0);
-    case ActivationFunction::kReluSquared:
-      return std::max(x, 0.0) * std::max(x, 0.0);
-    case ActivationFunction::kSigmoid:
-      return logistic(x);
-    case ActivationFunction::kXielu:
-      return x > 0 ? a * x * x + c * x : b * (std::expm1(std::min(x, d)) - x) + c * x;
-    case ActivationFunction::kClippedSwiglu:
-      return std::min(x, b) * logistic(a * std::min(x, b));
-  }
-  return 0;
 }
 
 // The argument of the exponential: its roundings move the result by as many of its units.
@@ -90,8 +56,9 @@ std::vector<float> arguments() {
 
 // The terms' sizes where a result may be much smaller than these are.
 double terms(const Activation& activation, double x) {
-  if (activation.function != ActivationFunction::kXielu) return std::abs(exact(activation, x));
-  const auto [a, b, c, d] = numbers(activation);
+  if (activation.function != ActivationFunction::kXielu)
+    return std::abs(exact_activation(activation, x));
+  const auto [a, b, c, d] = exact_parameters(activation);
   // Far from 0, e^x - 1 is rounded, and - x with it.
   const double least = std::min(x, d);
   const double power = least > -0.3 ? std::abs(std::expm1(least) - x) : 1 - x;
@@ -135,7 +102,7 @@ TEST(Activations, are_near_those_in_float64) {
   for (const Activation& activation : all_activations()) {
     const std::vector<float> out = activate(scalar_kernel_table(), activation, x);
     for (size_t i = 0; i < x.size(); ++i) {
-      const double value = exact(activation, x[i]);
+      const double value = exact_activation(activation, x[i]);
       const double units = 16 + 4 * std::abs(argument(activation, x[i]));
       const double least = std::numeric_limits<float>::min();
       EXPECT_LE(std::abs(out[i] - value), terms(activation, x[i]) * units * kUnit + 20 * least)

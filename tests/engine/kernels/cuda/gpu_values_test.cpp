@@ -10,6 +10,7 @@
 
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/gpu_cache.h"
+#include "tests/engine/kernels/exact_activation.h"
 
 namespace lockstep {
 namespace {
@@ -79,37 +80,6 @@ class Destination {
   std::vector<uint16_t> bf16_;
   std::vector<float> f32_;
 };
-
-double logistic(double x) {
-  return 1 / (1 + std::exp(-x));
-}
-
-double exact_activation(const Activation& activation, double x) {
-  const auto& [a, b, c, d] = activation.parameters;
-  const double bounded = std::min(x, double{b});
-  switch (activation.function) {
-    case ActivationFunction::kSilu:
-      return x * logistic(x);
-    case ActivationFunction::kGelu:
-      return x * std::erfc(-x / std::sqrt(2.0)) / 2;
-    case ActivationFunction::kGeluTanh:
-      return x * logistic(2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x));
-    case ActivationFunction::kGeluQuick:
-      return x * logistic(1.702 * x);
-    case ActivationFunction::kRelu:
-      return std::max(x, 0.0);
-    case ActivationFunction::kReluSquared:
-      return std::max(x, 0.0) * std::max(x, 0.0);
-    case ActivationFunction::kSigmoid:
-      return logistic(x);
-    case ActivationFunction::kXielu:
-      return x > 0 ? double{a} * x * x + double{c} * x
-                   : double{b} * (std::expm1(std::min(x, double{d})) - x) + double{c} * x;
-    case ActivationFunction::kClippedSwiglu:
-      return bounded * logistic(double{a} * bounded);
-  }
-  return 0;
-}
 
 std::vector<Activation> all_activations() {
   std::vector<Activation> all;
