@@ -49,13 +49,19 @@ struct BenchRow {
   double tokens_per_second = 0;
 };
 
-// The time of a pass as a sum of parts.
+// The time of a pass as a sum of parts, in seconds.
 struct PassCosts {
-  double pass = 0;             // any pass
-  double prompts = 0;          // any with a prompt
-  double prompt_token = 0;     // one that sees few keys (scheduler/pass_cost.h)
-  double generated_token = 0;  // beside what it sees
-  double generated_key = 0;    // each that a generated token sees
+  // A pass of so many generated tokens alone, beside the keys that they see. Between two numbers
+  // and beyond them it is on the line through the nearest two, also for a pass without any.
+  struct Generation {
+    size_t tokens = 0;
+    double seconds = 0;
+  };
+  std::vector<Generation> generation;  // two at least, ascending
+  double generated_key = 0;            // each that a generated token sees
+  double prompts = 0;                  // any pass with a prompt, more than one without
+  double prompt_token = 0;             // beside the keys that it sees
+  double prompt_key = 0;               // each that a token of a prompt sees
 };
 
 // One daemon. The options of the same names are the daemon's.

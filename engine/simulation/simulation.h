@@ -34,7 +34,7 @@ double pass_seconds(const PassCosts& costs, const Schedule& schedule);
 // The costs that fit the rows best, by squares of relative deviations, none below 0.
 // `batch_tokens`: of a pass at most, as the rows were measured. Fails with kInvalidInput where the
 // rows cannot tell the parts from one another, and says which to measure. Without rows of two
-// depths a generated key costs nothing.
+// depths keys cost nothing, of prompts and of generated tokens each by itself.
 Result<PassCosts> fit_pass_costs(std::span<const BenchRow> rows, size_t batch_tokens);
 
 // The largest relative deviation of a row from what the costs say.

@@ -45,10 +45,15 @@ class Simulation:
     def __init__(self, options, folder):
         self.options, self.folder = options, folder
         self.costs = folder / "bench.json"
-        body = run_json([options.program, "bench", "--model", options.model, "--prompt", "64,512",
-                         "--generate", "16", "--sequences", "1,8", "--depth", "0,512", "--repeat",
-                         "3", "--no-limits", "--json", *options.bench_option])
+        body = self.bench("--prompt", "64,512", "--generate", "0")
+        body["results"] += self.bench("--prompt", "0", "--generate", "16", "--sequences",
+                                      "1,2,4,6,8")["results"]
         self.costs.write_text(json.dumps(body))
+
+    def bench(self, *tests):
+        return run_json([self.options.program, "bench", "--model", self.options.model, *tests,
+                         "--depth", "0,512", "--repeat", "3", "--no-limits", "--json",
+                         *self.options.bench_option])
 
     def run(self, *more):
         return run_json([self.options.program, "simulate", "--costs", self.costs, "--json", *more])

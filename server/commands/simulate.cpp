@@ -1,6 +1,8 @@
 // lockstepd simulate: what clients of one daemon or of many behind a router would see under a load,
 // by the scheduler that serves and by the costs of passes that `bench --json` has measured.
 // Computes no model.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <iostream>
 #include <numeric>
@@ -33,7 +35,7 @@ void add_load_options(CLI::App& app, SimulateOptions& options) {
   app.add_option("--costs", options.costs,
                  "What passes cost: the output of `lockstepd bench --json`, with two lengths of "
                  "prompts and two numbers of sequences (--prompt 64,512 --generate 32 --sequences "
-                 "1,8 --depth 0,2048)")
+                 "1,2,4,8 --depth 0,2048)")
       ->required()
       ->type_name("FILE");
   app.add_option("--trace", options.trace,
@@ -172,16 +174,20 @@ double mean(const std::vector<double>& values) {
 void print_json(const SimulateOptions& options, const FleetReport& report, double deviation) {
   const FleetOptions& fleet = options.fleet;
   const PassCosts& costs = fleet.costs;
+  Json generation = Json::array();
+  for (const auto& [tokens, seconds] : costs.generation) {
+    generation.push_back({{"tokens", tokens}, {"seconds", seconds}});
+  }
   const Json body = {
       {"version", kVersion},
       {"replicas", fleet.replicas},
       {"router", options.fleet.router},
       {"costs",
-       {{"pass_seconds", costs.pass},
+       {{"generation", generation},
+        {"generated_key_seconds", costs.generated_key},
         {"prompts_seconds", costs.prompts},
         {"prompt_token_seconds", costs.prompt_token},
-        {"generated_token_seconds", costs.generated_token},
-        {"generated_key_seconds", costs.generated_key},
+        {"prompt_key_seconds", costs.prompt_key},
         {"worst_deviation", deviation}}},
       {"requests", report.requests},
       {"refused", report.refused},
@@ -209,11 +215,16 @@ void print_times(std::string_view name, const std::vector<double>& times) {
 
 void print_text(const SimulateOptions& options, const FleetReport& report, double deviation) {
   const PassCosts& costs = options.fleet.costs;
+  std::vector<std::string> passes;
+  for (const auto& [tokens, seconds] : costs.generation) {
+    passes.push_back(fmt::format("{} in {:.2f} ms", tokens, seconds * 1e3));
+  }
   std::cout << fmt::format(
-      "a pass takes {:.3f} ms, {:.3f} with a prompt, and {:.4f} for a token of one, {:.4f} for a "
-      "generated token, {:.3f} for 1,000 keys that it sees: within {:.0f} % of what was measured\n",
-      costs.pass * 1e3, (costs.pass + costs.prompts) * 1e3, costs.prompt_token * 1e3,
-      costs.generated_token * 1e3, costs.generated_key * 1e6, deviation * 100);
+      "a pass generates {}, and takes {:.3f} ms for 1,000 keys that they see; a prompt in it takes "
+      "{:.2f} ms, {:.3f} ms for each token and {:.3f} ms for 1,000 keys: within {:.0f} % of what "
+      "was measured\n",
+      fmt::join(passes, ", "), costs.generated_key * 1e6, costs.prompts * 1e3,
+      costs.prompt_token * 1e3, costs.prompt_key * 1e6, deviation * 100);
   std::cout << fmt::format("{} {}, router {}\n", options.fleet.replicas,
                            options.fleet.replicas == 1 ? "replica" : "replicas",
                            options.fleet.router);

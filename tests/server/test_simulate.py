@@ -11,8 +11,7 @@ COSTS = {"batch_tokens": 512, "results": [
     {"prompt_tokens": prompt, "generated_tokens": generated, "depth_tokens": 0,
      "sequences": sequences, "tokens_per_second": tokens / seconds}
     for prompt, generated, sequences, tokens, seconds in (
-        (64, 0, 1, 64, 0.02 + 0.001 * 64 * (1 + 32.5 / 1024)),
-        (512, 0, 1, 512, 0.02 + 0.001 * 512 * (1 + 256.5 / 1024)),
+        (64, 0, 1, 64, 0.02 + 0.001 * 64), (512, 0, 1, 512, 0.02 + 0.001 * 512),
         (0, 10, 1, 10, 10 * 0.022), (0, 10, 8, 80, 10 * 0.036))]}
 
 
@@ -33,8 +32,9 @@ def test_costs_and_latencies_are_those_of_the_file(costs_path, tmp_path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"arrival": 0, "prompt": 20, "answer": 5}\n')
     body = simulate(costs_path, "--trace", trace)
-    assert body["costs"]["pass_seconds"] == pytest.approx(0.02, rel=0.01)
-    assert body["costs"]["generated_token_seconds"] == pytest.approx(0.002, rel=0.01)
+    generation = body["costs"]["generation"]
+    assert [each["tokens"] for each in generation] == [1, 8]
+    assert [each["seconds"] for each in generation] == pytest.approx([0.022, 0.036], rel=0.01)
     assert body["costs"]["worst_deviation"] < 0.001
     assert (body["requests"], body["refused"], body["good"]) == (1, 0, 1)
     assert body["first_token_seconds"]["p50"] == pytest.approx(0.04, rel=0.02)
@@ -66,7 +66,7 @@ def test_options_of_the_daemon_are_those_of_its_replicas(costs_path):
 def test_people_read_the_same(costs_path):
     result = run_program("simulate", "--costs", costs_path)
     assert result.returncode == 0
-    assert "a pass takes 20.000 ms" in result.stdout and "first token" in result.stdout
+    assert "a pass generates 1 in 22.00 ms, 8 in 36.00 ms" in result.stdout and "first token" in result.stdout
 
 
 @pytest.mark.parametrize("arguments, message", [

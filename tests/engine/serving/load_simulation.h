@@ -16,10 +16,18 @@
 
 namespace lockstep {
 
+// Passes that take this many seconds, more with any prompt, and more for each token.
+inline PassCosts linear_costs(double pass, double prompts, double prompt_token,
+                              double generated_token) {
+  return {.generation = {{1, pass + generated_token}, {2, pass + 2 * generated_token}},
+          .prompts = prompts,
+          .prompt_token = prompt_token,
+          .prompt_key = prompt_token / kKeysPerToken};
+}
+
 // These are two cores of a Zen 4 with a model of a billion parameters.
 struct SimulatedMachine {
-  PassCosts costs = {
-      .pass = 0.03, .prompts = 0.01, .prompt_token = 0.0036, .generated_token = 0.0035};
+  PassCosts costs = linear_costs(0.03, 0.01, 0.0036, 0.0035);
   double noise = 0.1;  // passes take up to so much longer, as it happens
 };
 

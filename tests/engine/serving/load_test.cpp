@@ -148,8 +148,7 @@ TEST_F(LoadTest, short_prompts_of_many_do_not_starve_another_tenants_long_one) {
 // If even the smallest chunk takes longer than a stream should wait, passes are as short as
 // they were without targets.
 TEST_F(LoadTest, a_slow_machine_computes_the_smallest_chunks) {
-  const SimulatedMachine slow = {
-      .costs = {.pass = 0.6, .prompts = 0.2, .prompt_token = 0.04, .generated_token = 0.05}};
+  const SimulatedMachine slow = {.costs = linear_costs(0.6, 0.2, 0.04, 0.05)};
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
     const auto before = load(kNone, {{.count = 4}}, seed, slow);
     const auto after = load(kTargets, {{.count = 4}}, seed, slow);
@@ -164,9 +163,7 @@ TEST_F(LoadTest, a_slow_machine_computes_the_smallest_chunks) {
 // The machine is thirty times as fast. First tokens meet their target as they are, so the targets
 // delay none of them.
 TEST_F(LoadTest, a_fast_machine_is_no_slower_to_answer) {
-  const SimulatedMachine fast = {
-      .costs = {
-          .pass = 0.001, .prompts = 0.0004, .prompt_token = 0.00012, .generated_token = 0.0001}};
+  const SimulatedMachine fast = {.costs = linear_costs(0.001, 0.0004, 0.00012, 0.0001)};
   for (const size_t clients : {1U, 32U}) {
     const auto before = load(kNone, {{.count = clients}}, 1, fast);
     const auto after = load(kTargets, {{.count = clients}}, 1, fast);

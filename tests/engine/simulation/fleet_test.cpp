@@ -16,7 +16,8 @@ FleetOptions fleet_options(size_t replicas = 1) {
   FleetOptions options;
   options.replicas = replicas;
   options.router = "least-waiting";
-  options.costs = {.pass = kPass, .prompt_token = kPromptToken, .generated_token = 0.002};
+  options.costs = {.generation = {{1, kPass + 0.002}, {8, kPass + 8 * 0.002}},
+                   .prompt_token = kPromptToken};
   options.replica.kv_pages = 512;
   return options;
 }
@@ -35,7 +36,7 @@ TEST(Fleet, a_request_alone_takes_what_its_passes_cost) {
   const FleetReport report = simulate_fleet(fleet_options(), requests);
   ASSERT_EQ(report.first_tokens.size(), 1U);
   // The daemon's first chunks are small, so it is more than one pass, and of four at most.
-  const double work = kPromptToken * prompt_work(0, 100);
+  const double work = kPromptToken * 100;
   EXPECT_GE(report.first_tokens[0], kPass + work - 1e-9);
   EXPECT_LE(report.first_tokens[0], 4 * kPass + work + 1e-9);
   ASSERT_EQ(report.mean_gaps.size(), 1U);
@@ -51,7 +52,7 @@ TEST(Fleet, a_request_that_comes_during_a_pass_waits_for_its_end) {
   const std::vector<SimulatedRequest> requests = {request_at(0, 32), request_at(0.001, 32)};
   const FleetReport report = simulate_fleet(fleet_options(), requests);
   ASSERT_EQ(report.first_tokens.size(), 2U);
-  const double first_pass = kPass + kPromptToken * prompt_work(0, 32);
+  const double first_pass = kPass + kPromptToken * 32;
   EXPECT_NEAR(report.first_tokens[0], first_pass, 1e-9);
   EXPECT_NEAR(report.first_tokens[1], first_pass - 0.001 + first_pass + 0.002, 1e-9);
 }
