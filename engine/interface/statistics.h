@@ -66,8 +66,11 @@ struct TierStatistics {
   uint64_t disk_bytes_max = 0;  // 0: there are no files
   uint64_t disk_bytes = 0;
   uint64_t pages_saved = 0;
-  uint64_t memory_hits = 0;  // pages that were loaded, and had not been in files
-  uint64_t disk_hits = 0;    // pages that were loaded, and had been read from files
+  uint64_t memory_hits = 0;   // pages that were loaded, and had not been in files
+  uint64_t disk_hits = 0;     // pages that were loaded, and had been read from files
+  uint64_t states_saved = 0;  // checkpoints of states; and likewise
+  uint64_t state_memory_hits = 0;
+  uint64_t state_disk_hits = 0;
   uint64_t disk_bytes_written = 0;
   uint64_t disk_bytes_read = 0;
   uint64_t disk_evictions = 0;        // records that made way for others

@@ -1,20 +1,30 @@
-// The interface of what holds pages outside of the KV cache (docs/tiers.md): copies of full ones,
-// by the key of their prefix and the group of layers. The scheduler's own view: it asks, loads and
-// saves between passes, and never waits.
+// The interface of what holds pages outside of the KV cache, and checkpoints of states outside of
+// their slots (docs/tiers.md): copies, by the key of their prefix and, of pages, the group of
+// layers. The scheduler's own view: it asks, loads and saves between passes, and never waits.
 #pragma once
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "engine/scheduler/prefix_key.h"
+#include "engine/scheduler/state_slots.h"
 
 namespace lockstep {
 
-// One page of one group of the cache's layers.
+enum class StoredKind : uint8_t {
+  kPage,   // full, of one group of the cache's layers
+  kState,  // of the layers that keep one, behind the prefix
+};
+inline constexpr size_t kStoredKindCount = 2;
+
 struct StoredKey {
   PrefixKey prefix;
-  size_t group = 0;
+  size_t group = 0;  // of pages
+  StoredKind kind = StoredKind::kPage;
+
+  static StoredKey state(const PrefixKey& prefix) { return {prefix, 0, StoredKind::kState}; }
 
   auto operator<=>(const StoredKey&) const = default;
 };
@@ -33,11 +43,15 @@ class PageStore {
   virtual bool contains(const StoredKey& key) = 0;
   // The same, and what is not at hand is read in the background as soon as there is space.
   virtual Answer ask(const StoredKey& key) = 0;
-  // Fills a page of the cache. False: it is not at hand, and the page holds what it held.
-  virtual bool load(const StoredKey& key, uint32_t page) = 0;
-  // Copies a page of the cache, which does not change while it is known. True: that is done, or
-  // will never be; false: there is no space yet. `makes_way`: the cache is about to lose it.
-  virtual bool save(const StoredKey& key, uint32_t page, bool makes_way) = 0;
+  // Fills a page of the cache, or a slot of states. False: it is not at hand, and the page or slot
+  // holds what it held.
+  virtual bool load(const StoredKey& key, uint32_t place) = 0;
+  // Copies a page of the cache, which does not change while it is known, or a slot of states. True:
+  // that is done, or will never be; false: there is no space yet. `makes_way`: the cache is about
+  // to lose it.
+  virtual bool save(const StoredKey& key, uint32_t place, bool makes_way) = 0;
+  // Copies states between slots, in this order.
+  virtual void copy_states(std::span<const SlotCopy> copies) = 0;
   // Saved pages are there when the process is not: all of the cache is worth saving.
   virtual bool outlives_process() const = 0;
   // The copy of this page is of no use: it is not given any more.

@@ -236,12 +236,12 @@ void Scheduler::attach(Sequence& sequence) {
 
 // A sequence waits for what is being read as long as some of it comes in time.
 void Scheduler::fetch(Sequence& sequence) {
-  const auto [tokens, is_coming] = pages_.fetch(sequence);
+  const auto [tokens, has_advanced, is_coming] = pages_.fetch(sequence);
   if (tokens > 0) {
     counters_.stored_tokens += tokens;
     counters_.stored_seconds += cost_.prompt_seconds(prompt_work(sequence.computed, tokens));
   }
-  const bool begins = sequence.store_deadline == kNoDeadline || tokens > 0;
+  const bool begins = sequence.store_deadline == kNoDeadline || tokens > 0 || has_advanced;
   if (is_coming && begins) sequence.store_deadline = now_ + kStorePatienceSeconds;
   sequence.awaits_store = is_coming && now_ < sequence.store_deadline && sequence.id != senior_;
 }

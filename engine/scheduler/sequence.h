@@ -77,6 +77,7 @@ struct Sequence {
   size_t fork = 0;                // pages before where known blocks without one were seen to end
   BlockId answer_checkpoint = 0;  // whose checkpoint moves on with the answer; 0: none
 
+  size_t loaded = 0;                    // pages of its prefix that a store has given, at most
   bool awaits_store = false;            // what it needs next is being read
   double store_deadline = kNoDeadline;  // when it no longer waits for that; kNoDeadline: not yet
   bool running = false;

@@ -325,7 +325,10 @@ size_t SequencePages::stored_end(Sequence& sequence) const {
       suffices =
           suffices && there[group] >= page + 1 - first_seen(group, (page + 1) * rules_.page_tokens);
     }
-    if (suffices) end = page + 1;
+    if (!suffices) continue;
+    const bool goes_on = !has_states() || has_checkpoint(block) ||
+                         rules_.store->contains(StoredKey::state(wanted.key));
+    if (goes_on) end = page + 1;
   }
   return end;
 }
@@ -348,6 +351,11 @@ SequencePages::Asked SequencePages::ask(Sequence& sequence, size_t end) const {
       if (answer == PageStore::Answer::kAbsent) return asked;
       is_here = is_here && answer == PageStore::Answer::kHere;
     }
+    if (has_states() && page + 1 == end && !has_checkpoint(block)) {
+      const PageStore::Answer answer = rules_.store->ask(StoredKey::state(wanted.key));
+      if (answer == PageStore::Answer::kAbsent) return asked;
+      is_here = is_here && answer == PageStore::Answer::kHere;
+    }
     if (!is_here) asked.is_coming = true;
     if (!asked.is_coming) asked.here = page + 1;
   }
@@ -363,7 +371,9 @@ SequencePages::Fetched SequencePages::fetch(Sequence& sequence) {
   if (end <= first + known) return fetched;
   Asked asked = ask(sequence, end);
   if (asked.here > first + known) {
+    const size_t loaded_before = sequence.loaded;
     const Loaded loaded = load(sequence, asked.here, end);
+    fetched.has_advanced = sequence.loaded > loaded_before;
     const size_t now_known = match(sequence).size();
     if (now_known > known) fetched.tokens = (now_known - known) * rules_.page_tokens;
     if (loaded == Loaded::kNotAll) return fetched;
@@ -386,6 +396,7 @@ SequencePages::Loaded SequencePages::load(Sequence& sequence, size_t end, size_t
     is_whole = load_block(sequence, page, seen_end, block, held, load_count);
   }
   for (; !held.empty(); held.pop_back()) cache_.release(held.back());
+  if (load_count > 0) sequence.loaded = std::max(sequence.loaded, page);
   if (block != 0) cache_.tidy(block);
   if (!is_whole) return Loaded::kNotAll;
   return page < end ? Loaded::kMoreIsHere : Loaded::kAll;
@@ -402,7 +413,9 @@ bool SequencePages::load_block(Sequence& sequence, size_t page, size_t seen_end,
     if (page < first_seen(group, seen_end * rules_.page_tokens)) continue;
     const auto own = known != 0 ? cache_.page(known, group) : std::nullopt;
     if (own) {
+      const bool is_saved = cache_.is_saved(*own);
       cache_.hold(*own);
+      if (is_saved) cache_.note_saved(*own);  // it is held for a moment
       held.push_back(*own);
       continue;
     }
@@ -423,13 +436,41 @@ bool SequencePages::load_block(Sequence& sequence, size_t page, size_t seen_end,
     cache_.note_saved(filled);
   }
   block = own_block;
+  const bool is_last = page + 1 == seen_end;
+  if (!has_states() || !is_last || has_checkpoint(block)) return true;
+  ++load_count;
+  return load_checkpoint(block);
+}
+
+// Pages that it follows are known, and held. Copies that are still to be made may read the slot
+// that it gets, or write to it: they go first.
+bool SequencePages::load_checkpoint(BlockId block) {
+  copy_states_now();
+  const auto slot = cache_.add_checkpoint(block);
+  if (!slot) return false;
+  if (!rules_.store->load(StoredKey::state(cache_.key(block)), *slot)) {
+    cache_.drop_checkpoint(block);
+    return false;
+  }
+  cache_.note_checkpoint_saved(block);
   return true;
+}
+
+void SequencePages::copy_states_now() {
+  if (copies_.empty()) return;
+  rules_.store->copy_states(copies_);
+  copies_.clear();
 }
 
 // Two passes take no more.
 bool SequencePages::is_short_of_clean_pages() const {
   const size_t wanted = 2 * cache_.group_count() * (rules_.pass_tokens / rules_.page_tokens + 1);
   return cache_.clean_count() < std::min(wanted, cache_.pool().page_count() / 2);
+}
+
+// A quarter: running sequences are a third at most, and each may take one for a checkpoint.
+bool SequencePages::is_short_of_clean_slots() const {
+  return cache_.slots().clean_count() < (rules_.state_slots + 3) / 4;
 }
 
 std::optional<std::pair<size_t, uint32_t>> SequencePages::unsaved_page(BlockId block) const {
@@ -440,22 +481,50 @@ std::optional<std::pair<size_t, uint32_t>> SequencePages::unsaved_page(BlockId b
   return std::nullopt;
 }
 
+bool SequencePages::has_unsaved(BlockId block) const {
+  if (unsaved_page(block)) return true;
+  const auto slot = cache_.checkpoint(block);
+  return slot && !cache_.slots().is_saved(*slot);
+}
+
 SequencePages::Saved SequencePages::save_one(bool all) {
-  if (!has_store() || (!all && !is_short_of_clean_pages())) return Saved::kNothing;
-  while (!to_save_.empty() && !unsaved_page(to_save_.back())) to_save_.pop_back();
+  if (!has_store()) return Saved::kNothing;
+  Saved saved = Saved::kNothing;
+  if (all || is_short_of_clean_pages()) saved = save_next(!all);
+  if (saved == Saved::kOne || !has_states()) return saved;
+  // Those that make way before their pages do.
+  if (!all && !is_short_of_clean_slots()) return saved;
+  const auto slot = cache_.slots().least_unsaved();
+  return slot ? save_checkpoint(cache_.slots().block(*slot), !all) : saved;
+}
+
+// A page, or the checkpoint that goes with the pages of its block.
+SequencePages::Saved SequencePages::save_next(bool makes_way) {
+  while (!to_save_.empty() && !has_unsaved(to_save_.back())) to_save_.pop_back();
   if (to_save_.empty()) {
     // All that lies before a saved block is saved.
     BlockId block = cache_.first_unsaved();
-    for (; block != 0 && unsaved_page(block); block = cache_.before(block)) {
+    for (; block != 0 && has_unsaved(block); block = cache_.before(block)) {
       to_save_.push_back(block);
     }
   }
   if (to_save_.empty()) return Saved::kNothing;
-  const auto [group, page] = unsaved_page(to_save_.back()).value();
-  if (!rules_.store->save({cache_.key(to_save_.back()), group}, page, !all)) {
+  const BlockId block = to_save_.back();
+  const auto unsaved = unsaved_page(block);
+  if (!unsaved) return save_checkpoint(block, makes_way);
+  const auto [group, page] = *unsaved;
+  if (!rules_.store->save({cache_.key(block), group}, page, makes_way)) return Saved::kNoSpace;
+  cache_.note_saved(page);
+  return Saved::kOne;
+}
+
+SequencePages::Saved SequencePages::save_checkpoint(BlockId block, bool makes_way) {
+  copy_states_now();  // its state may be among those that are still to be copied
+  const uint32_t slot = cache_.checkpoint(block).value();
+  if (!rules_.store->save(StoredKey::state(cache_.key(block)), slot, makes_way)) {
     return Saved::kNoSpace;
   }
-  cache_.note_saved(page);
+  cache_.note_checkpoint_saved(block);
   return Saved::kOne;
 }
 
@@ -485,6 +554,7 @@ void SequencePages::forget(const Sequence& sequence) {
       for (size_t group = 0; group < cache_.group_count(); ++group) {
         rules_.store->erase({key, group});
       }
+      if (has_states()) rules_.store->erase(StoredKey::state(key));
     }
   }
   for (const BlockId block : sequence.blocks) cache_.forget(block);

@@ -17,14 +17,6 @@
 
 namespace lockstep {
 
-// The state in one slot is copied into another.
-struct SlotCopy {
-  uint32_t from = 0;
-  uint32_t to = 0;
-
-  friend bool operator==(const SlotCopy&, const SlotCopy&) = default;
-};
-
 class SequencePages {
  public:
   struct Rules {
@@ -60,10 +52,12 @@ class SequencePages {
   // that is to be filled and may be found counts once among all that wait for it.
   void claim(Sequence& sequence, PageClaims& claims) const;
   // Pages that the store holds of what attach() could find become known, as far as they are at
-  // hand. The number of tokens that attach() finds by that, and whether it is worth waiting for
-  // more.
+  // hand, and the checkpoint behind the last of them. The number of tokens that attach() finds by
+  // that, whether the store has given anything of the prefix that it had not given before, and
+  // whether it is worth waiting for more.
   struct Fetched {
     size_t tokens = 0;
+    bool has_advanced = false;
     bool is_coming = false;
   };
   Fetched fetch(Sequence& sequence);
@@ -71,8 +65,8 @@ class SequencePages {
   void read_ahead(Sequence& sequence) {
     if (has_store()) ask(sequence, stored_end(sequence));
   }
-  // Saves a page that has been idle, after what lies before it in its prefix: where few pages are
-  // left that may make way, or, with `all`, as long as there is any.
+  // Saves a page that has been idle, after what lies before it in its prefix, or a checkpoint:
+  // where few are left that may make way, or, with `all`, as long as there is any.
   enum class Saved : uint8_t { kOne, kNoSpace, kNothing };
   Saved save_one(bool all);
   // Holds what is known instead of computing it; the last known token is always left. A checkpoint
@@ -128,8 +122,10 @@ class SequencePages {
   };
   Found find(Sequence& sequence) const;
   bool has_states() const { return rules_.state_slots > 0; }
-  bool has_store() const { return rules_.store != nullptr && !has_states() && !rules_.shares_none; }
+  bool has_store() const { return rules_.store != nullptr && !rules_.shares_none; }
   size_t stored_end(Sequence& sequence) const;
+  // `block`: known by the key, or 0.
+  bool has_checkpoint(BlockId block) const { return block != 0 && cache_.checkpoint(block); }
   struct Asked {
     size_t here = 0;  // pages of the prefix of which all is at hand
     bool is_coming = false;
@@ -137,8 +133,14 @@ class SequencePages {
   Asked ask(Sequence& sequence, size_t end) const;
   enum class Loaded : uint8_t { kAll, kMoreIsHere, kNotAll };
   Loaded load(Sequence& sequence, size_t end, size_t seen_end);
+  bool load_checkpoint(BlockId block);
   bool is_short_of_clean_pages() const;
+  bool is_short_of_clean_slots() const;
   std::optional<std::pair<size_t, uint32_t>> unsaved_page(BlockId block) const;
+  bool has_unsaved(BlockId block) const;
+  Saved save_next(bool makes_way);
+  Saved save_checkpoint(BlockId block, bool makes_way);
+  void copy_states_now();
   bool load_block(Sequence& sequence, size_t page, size_t seen_end, BlockId& block,
                   std::vector<uint32_t>& held, size_t& load_count);
   // With a checkpoint of the last of its blocks.

@@ -23,6 +23,7 @@ void StateSlots::keep(uint32_t slot, BlockId block, std::string_view owner, size
 void StateSlots::use(uint32_t slot, size_t pages_saved) {
   uses_[slot].floor = floor_;
   uses_[slot].pages_saved = pages_saved;
+  uses_[slot].saved = false;
 }
 
 void StateSlots::drop(uint32_t slot) {
@@ -58,6 +59,23 @@ void StateSlots::evict(uint32_t slot) {
   floor_ = std::max(floor_, uses_[slot].worth());
   ++eviction_count_;
   drop(slot);
+}
+
+std::optional<uint32_t> StateSlots::least_unsaved() const {
+  std::optional<uint32_t> least;
+  for (uint32_t slot = 0; slot < uses_.size(); ++slot) {
+    if (!is_idle(slot) || is_saved(slot)) continue;
+    if (!least || uses_[slot].worth() < uses_[*least].worth()) least = slot;
+  }
+  return least;
+}
+
+size_t StateSlots::clean_count() const {
+  size_t count = pool_.free_count();
+  for (uint32_t slot = 0; slot < uses_.size(); ++slot) {
+    count += is_idle(slot) && is_saved(slot) ? 1 : 0;
+  }
+  return count;
 }
 
 void StateSlots::reset() {

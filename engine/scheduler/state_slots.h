@@ -21,6 +21,14 @@ namespace lockstep {
 // A block of the prefix cache, of all that ever were; 0: none.
 using BlockId = uint64_t;
 
+// The state in one slot is copied into another.
+struct SlotCopy {
+  uint32_t from = 0;
+  uint32_t to = 0;
+
+  friend bool operator==(const SlotCopy&, const SlotCopy&) = default;
+};
+
 class StateSlots {
  public:
   explicit StateSlots(size_t slot_count) : pool_(slot_count), uses_(slot_count) {}
@@ -45,6 +53,14 @@ class StateSlots {
   // Drops it for the sake of another.
   void evict(uint32_t slot);
 
+  // A copy of a checkpoint lies elsewhere; until the checkpoint is used, for that may last long.
+  void note_saved(uint32_t slot) { uses_[slot].saved = true; }
+  bool is_saved(uint32_t slot) const { return uses_[slot].saved; }
+  // The unsaved checkpoint without holders that is worth least; none if all are saved or held.
+  std::optional<uint32_t> least_unsaved() const;
+  // Slots that can be handed out, and of which nothing is lost by that.
+  size_t clean_count() const;
+
   // 0: it is no checkpoint.
   BlockId block(uint32_t slot) const { return uses_[slot].block; }
   bool is_idle(uint32_t slot) const { return block(slot) != 0 && pool_.holders(slot) == 0; }
@@ -61,6 +77,7 @@ class StateSlots {
     std::string owner;
     uint64_t floor = 0;  // worth of the last one that had made way
     uint64_t pages_saved = 0;
+    bool saved = false;  // a copy lies elsewhere
 
     uint64_t worth() const { return floor + pages_saved; }
   };

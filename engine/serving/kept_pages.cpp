@@ -13,60 +13,124 @@ namespace {
 // In an hour so many times the bound of the disk is written at most.
 constexpr uint64_t kDiskQuotasHourly = 4;
 
-// Calls use(place in the cache, offset in the page, bytes) for a worker's share of a rank's page,
-// whose parts lie apart.
-template <typename Use>
-void walk_share(const Rank& rank, uint32_t page, size_t worker, size_t worker_count,
-                const Use& use) {
+// The parts of a rank's page, or of its states of a slot: each of one size, one after another.
+// Those of all pages or slots lie together.
+struct PieceParts {
+  struct Part {
+    std::byte* begin = nullptr;  // of page or slot 0
+    size_t bytes = 0;
+  };
+  std::vector<Part> parts;
+  size_t bytes = 0;  // of all
+
+  void add(std::byte* begin, size_t part_bytes) {
+    parts.push_back({begin, part_bytes});
+    bytes += part_bytes;
+  }
+};
+
+PieceParts page_parts(const Rank& rank) {
   const KvLayout& kv = rank.plan().kv;
-  size_t offset = kv.page_bytes() * worker / worker_count;
-  const size_t end = kv.page_bytes() * (worker + 1) / worker_count;
-  while (offset < end) {
-    const size_t part = offset / kv.part_bytes;
-    const size_t within = offset % kv.part_bytes;
-    const size_t bytes = std::min(end - offset, kv.part_bytes - within);
-    use(rank.addresses().at(kv.part(part)) + page * kv.part_bytes + within, offset, bytes);
-    offset += bytes;
+  PieceParts pieces;
+  for (size_t part = 0; part < kv.part_count; ++part) {
+    pieces.add(rank.addresses().at(kv.part(part)), kv.part_bytes);
+  }
+  return pieces;
+}
+
+// As the step has them that copies states in a pass.
+PieceParts state_parts(const Rank& rank) {
+  PieceParts pieces;
+  for (const Step& step : rank.plan().steps) {
+    const auto* const copies = std::get_if<CopyStatesStep>(&step.work);
+    if (copies == nullptr) continue;
+    for (const CopyStatesStep::Part& part : copies->parts) {
+      pieces.add(reinterpret_cast<std::byte*>(rank.addresses().at(part.slots)),
+                 part.slot_floats * sizeof(float));
+    }
+  }
+  return pieces;
+}
+
+PieceParts parts_of(const Rank& rank, StoredKind kind) {
+  return kind == StoredKind::kPage ? page_parts(rank) : state_parts(rank);
+}
+
+// Calls use(part, offset in the part, offset in the piece, bytes) for a worker's share of a piece.
+template <typename Use>
+void walk_share(const PieceParts& pieces, size_t worker, size_t worker_count, const Use& use) {
+  const size_t begin = pieces.bytes * worker / worker_count;
+  const size_t end = pieces.bytes * (worker + 1) / worker_count;
+  size_t offset = 0;  // of the part
+  for (const PieceParts::Part& part : pieces.parts) {
+    const size_t from = std::max(offset, begin);
+    const size_t to = std::min(offset + part.bytes, end);
+    if (from < to) use(part, from - offset, from, to - from);
+    offset += part.bytes;
   }
 }
 
 }  // namespace
 
-std::vector<PageCopier::Part> RankPages::parts() const {
+std::vector<PageCopier::Part> RankPages::parts(StoredKind kind) const {
   std::vector<Part> parts;
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
-    parts.push_back({ranks_[rank].plan().kv.page_bytes(), ranks_[rank].place().node});
+    parts.push_back({parts_of(ranks_[rank], kind).bytes, ranks_[rank].place().node});
   }
   return parts;
 }
 
-template <typename Copy>
-void RankPages::copy(uint32_t page, std::span<const std::span<std::byte>> others,
-                     const Copy& copy) {
+template <typename Work>
+void RankPages::run_workers(const Work& work) {
   std::vector<std::function<void(size_t)>> jobs;
   for (size_t index = 0; index < ranks_.count(); ++index) {
-    Rank& rank = ranks_[index];
-    const size_t workers = rank.workers().count();
-    std::byte* const other = others[index].data();
-    jobs.emplace_back([&rank, &copy, page, workers, other](size_t worker) {
-      walk_share(rank, page, worker, workers, [&](std::byte* own, size_t offset, size_t bytes) {
-        copy(own, other + offset, bytes);
-      });
-    });
+    jobs.emplace_back([&work, index](size_t worker) { work(index, worker); });
   }
   for (size_t rank = 0; rank < jobs.size(); ++rank) ranks_[rank].workers().begin(jobs[rank]);
   for (size_t rank = 0; rank < jobs.size(); ++rank) ranks_[rank].workers().finish();
 }
 
-void RankPages::copy_out(uint32_t page, std::span<const std::span<std::byte>> to) {
-  copy(page, to, [](const std::byte* own, std::byte* other, size_t bytes) {
+template <typename Copy>
+void RankPages::copy(StoredKind kind, uint32_t place, std::span<const std::span<std::byte>> others,
+                     const Copy& copy) {
+  std::vector<PieceParts> pieces;
+  for (size_t rank = 0; rank < ranks_.count(); ++rank) {
+    pieces.push_back(parts_of(ranks_[rank], kind));
+  }
+  run_workers([&](size_t rank, size_t worker) {
+    std::byte* const other = others[rank].data();
+    const auto use = [&](const PieceParts::Part& part, size_t within, size_t offset, size_t bytes) {
+      copy(part.begin + place * part.bytes + within, other + offset, bytes);
+    };
+    walk_share(pieces[rank], worker, ranks_[rank].workers().count(), use);
+  });
+}
+
+void RankPages::copy_out(StoredKind kind, uint32_t place,
+                         std::span<const std::span<std::byte>> to) {
+  copy(kind, place, to, [](const std::byte* own, std::byte* other, size_t bytes) {
     std::memcpy(other, own, bytes);
   });
 }
 
-void RankPages::copy_in(uint32_t page, std::span<const std::span<std::byte>> from) {
-  copy(page, from, [](std::byte* own, const std::byte* other, size_t bytes) {
+void RankPages::copy_in(StoredKind kind, uint32_t place,
+                        std::span<const std::span<std::byte>> from) {
+  copy(kind, place, from, [](std::byte* own, const std::byte* other, size_t bytes) {
     std::memcpy(own, other, bytes);
+  });
+}
+
+// A slot that a copy has written may be read by a later one: a worker reads what it wrote itself.
+void RankPages::copy_states(std::span<const SlotCopy> copies) {
+  run_workers([&](size_t rank, size_t worker) {
+    const PieceParts pieces = state_parts(ranks_[rank]);
+    const auto use = [&](const PieceParts::Part& part, size_t within, size_t, size_t bytes) {
+      for (const SlotCopy& copy : copies) {
+        std::memcpy(part.begin + copy.to * part.bytes + within,
+                    part.begin + copy.from * part.bytes + within, bytes);
+      }
+    };
+    walk_share(pieces, worker, ranks_[rank].workers().count(), use);
   });
 }
 
@@ -74,9 +138,7 @@ std::unique_ptr<KeptPages> KeptPages::keep(Ranks& ranks, const EngineOptions& op
                                            SchedulerLimits& limits, const Identify& identify) {
   if (options.cache_memory_bytes == 0 && options.cache_directory.empty()) return nullptr;
   Result<std::unique_ptr<KeptPages>> made;
-  if (limits.state_slots > 0) {
-    made = machine_refused("the model keeps states of sequences");
-  } else if (limits.whole_sequences) {
+  if (limits.whole_sequences) {
     made = machine_refused("the model's sequences share no pages");
   } else if (!on_host) {
     made = machine_refused("the KV cache is not in the host's memory");
@@ -125,9 +187,14 @@ TierStatistics KeptPages::statistics() const {
   TierStatistics statistics;
   statistics.memory_bytes = tiers_->memory_bytes();
   statistics.memory_bytes_used = tiers_->memory_bytes_used();
-  statistics.pages_saved = tiers_->counters().saved;
-  statistics.memory_hits = tiers_->counters().memory_hits;
-  statistics.disk_hits = tiers_->counters().file_hits;
+  const TierCounters& pages = tiers_->counters(StoredKind::kPage);
+  statistics.pages_saved = pages.saved;
+  statistics.memory_hits = pages.memory_hits;
+  statistics.disk_hits = pages.file_hits;
+  const TierCounters& states = tiers_->counters(StoredKind::kState);
+  statistics.states_saved = states.saved;
+  statistics.state_memory_hits = states.memory_hits;
+  statistics.state_disk_hits = states.file_hits;
   const FileTier::Statistics files = tiers_->file_statistics();
   statistics.disk_bytes_max = disk_bytes_max_;
   statistics.disk_bytes = files.bytes;

@@ -1,5 +1,6 @@
-// Pages outside of the KV cache, as the options want them (docs/tiers.md), and the copies between
-// them and the ranks' memory: each rank's workers copy their own rank's part, all at the same time.
+// Pages and states outside of the KV cache, as the options want them (docs/tiers.md), and the
+// copies between them and the ranks' memory: each rank's workers copy their own rank's part, all at
+// the same time.
 #pragma once
 
 #include <cstddef>
@@ -24,13 +25,19 @@ class RankPages final : public PageCopier {
   // All ranks have their cache in the host's memory. `ranks` must outlive this.
   explicit RankPages(Ranks& ranks) : ranks_(ranks) {}
 
-  std::vector<Part> parts() const override;
-  void copy_out(uint32_t page, std::span<const std::span<std::byte>> to) override;
-  void copy_in(uint32_t page, std::span<const std::span<std::byte>> from) override;
+  std::vector<Part> parts(StoredKind kind) const override;
+  void copy_out(StoredKind kind, uint32_t place, std::span<const std::span<std::byte>> to) override;
+  void copy_in(StoredKind kind, uint32_t place,
+               std::span<const std::span<std::byte>> from) override;
+  void copy_states(std::span<const SlotCopy> copies) override;
 
  private:
   template <typename Copy>
-  void copy(uint32_t page, std::span<const std::span<std::byte>> others, const Copy& copy);
+  void copy(StoredKind kind, uint32_t place, std::span<const std::span<std::byte>> others,
+            const Copy& copy);
+  // Calls work(rank, worker) by every worker of every rank, and returns when all have returned.
+  template <typename Work>
+  void run_workers(const Work& work);
 
   Ranks& ranks_;
 };

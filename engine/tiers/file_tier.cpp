@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <tuple>
@@ -18,7 +19,7 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kKeyFile = "key";
-constexpr std::string_view kRecordEnd = ".page";
+constexpr std::array<std::string_view, kStoredKindCount> kRecordEnds = {".page", ".state"};
 constexpr std::string_view kTemporaryBegin = "new-";
 
 // After a write that failed: a full disk is not asked again for every page.
@@ -91,7 +92,8 @@ Result<std::pair<Descriptor, SecretKey>> open_key(const std::filesystem::path& p
 }
 
 std::string name_of(const StoredKey& key) {
-  return fmt::format("{:016x}{:016x}-{}{}", key.prefix.high, key.prefix.low, key.group, kRecordEnd);
+  return fmt::format("{:016x}{:016x}-{}{}", key.prefix.high, key.prefix.low, key.group,
+                     kRecordEnds[static_cast<size_t>(key.kind)]);
 }
 
 }  // namespace
@@ -128,7 +130,8 @@ void FileTier::scan() {
   while (const dirent* const file = ::readdir(listing.get())) {
     const std::string name = file->d_name;
     if (name.starts_with(kTemporaryBegin)) ::unlinkat(directory_.number(), name.c_str(), 0);
-    if (!name.ends_with(kRecordEnd)) continue;
+    const auto ends_it = [&](std::string_view end) { return name.ends_with(end); };
+    if (std::ranges::none_of(kRecordEnds, ends_it)) continue;
     struct stat status {};
     if (::fstatat(directory_.number(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) continue;
     if (!S_ISREG(status.st_mode)) continue;

@@ -1,4 +1,5 @@
-// Keeps pages of the cache in a directory, each as a record (record.h) in a file of its own. Names
+// Keeps pages of the cache and checkpoints of states in a directory, each as a record (record.h) in
+// a file of its own. Names
 // cannot be foreseen without the directory's secret: pages of another model, arithmetic, format or
 // layout, or of another tenant, have other names. The directory and its files are their owner's
 // alone. What cannot be written, read or believed costs time and nothing else: it is counted, and

@@ -1,6 +1,7 @@
 #include "engine/tiers/page_tiers.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <utility>
 
@@ -39,32 +40,56 @@ Result<std::unique_ptr<PageTiers>> PageTiers::make(PageCopier& copier, uint64_t 
 PageTiers::PageTiers(PageCopier& copier, std::unique_ptr<FileTier> files)
     : copier_(copier), files_(std::move(files)) {}
 
+size_t PageTiers::slot_bytes(StoredKind kind) const {
+  size_t bytes = 0;
+  for (const PageCopier::Part& part : copier_.parts(kind)) {
+    bytes += round_up(part.bytes, kRecordBlockBytes);
+  }
+  return bytes;
+}
+
 Result<void> PageTiers::take_memory(uint64_t memory_bytes) {
-  std::vector<size_t> part_bytes;
-  const std::vector<PageCopier::Part> parts = copier_.parts();
-  for (const PageCopier::Part& part : parts) {
-    part_bytes.push_back(round_up(part.bytes, kRecordBlockBytes));
-    slot_bytes_ += part_bytes.back();
+  has_pages_ = slot_bytes(StoredKind::kPage) > 0;
+  const bool has_states = slot_bytes(StoredKind::kState) > 0;
+  CHECK(has_pages_ || has_states, "neither pages nor states have a byte");
+  uint64_t states_bytes = has_states ? memory_bytes : 0;
+  if (has_pages_) states_bytes /= kStatesPart;
+  if (has_pages_) {
+    auto taken = take_shelf(StoredKind::kPage, memory_bytes - states_bytes, kSlotsLeast);
+    if (!taken) return taken;
   }
-  CHECK(slot_bytes_ > 0, "pages of the cache have no bytes");
-  slot_count_ = std::max<size_t>(memory_bytes / slot_bytes_, files_ != nullptr ? kSlotsLeast : 1);
-  for (size_t rank = 0; rank < parts.size(); ++rank) {
-    auto memory = NodeMemory::allocate({.bytes = slot_count_ * part_bytes[rank],
-                                        .what = "pages that make way in the KV cache",
-                                        .node = parts[rank].node});
-    if (!memory) return std::unexpected(memory.error());
-    memory_.push_back(std::move(*memory));
-  }
-  reads_most_ = std::max<size_t>(1, slot_count_ / 2);
-  const MutexLock lock(mutex_);
-  slots_.resize(slot_count_);
-  for (size_t slot = 0; slot < slot_count_; ++slot) {
-    free_.push_back(slot_count_ - 1 - slot);
-    for (size_t rank = 0; rank < parts.size(); ++rank) {
-      slots_[slot].parts.emplace_back(memory_[rank].data() + slot * part_bytes[rank],
-                                      part_bytes[rank]);
+  return has_states ? take_shelf(StoredKind::kState, states_bytes, kStateSlotsLeast)
+                    : Result<void>();
+}
+
+Result<void> PageTiers::take_shelf(StoredKind kind, uint64_t memory_bytes, size_t slots_least) {
+  Shelf made;
+  made.slot_bytes = slot_bytes(kind);
+  made.slot_count =
+      std::max<size_t>(memory_bytes / made.slot_bytes, files_ != nullptr ? slots_least : 1);
+  made.reads_most = std::max<size_t>(1, made.slot_count / 2);
+  std::vector<Slot> slots(made.slot_count);
+  for (const PageCopier::Part& part : copier_.parts(kind)) {
+    const size_t part_bytes = round_up(part.bytes, kRecordBlockBytes);
+    std::byte* begin = nullptr;  // where the rank has no part
+    if (part_bytes > 0) {
+      auto memory = NodeMemory::allocate({.bytes = made.slot_count * part_bytes,
+                                          .what = "pages that make way in the KV cache",
+                                          .node = part.node});
+      if (!memory) return std::unexpected(memory.error());
+      memory_.push_back(std::move(*memory));
+      begin = memory_.back().data();
+    }
+    for (size_t slot = 0; slot < made.slot_count; ++slot) {
+      slots[slot].parts.emplace_back(part_bytes > 0 ? begin + slot * part_bytes : begin,
+                                     part_bytes);
     }
   }
+  memory_bytes_ += made.slot_count * made.slot_bytes;
+  const MutexLock lock(mutex_);
+  for (size_t slot = slots.size(); slot-- > 0;) made.free.push_back(slots_.size() + slot);
+  std::ranges::move(slots, std::back_inserter(slots_));
+  shelf(kind) = std::move(made);
   return {};
 }
 
@@ -84,7 +109,9 @@ bool PageTiers::settle(std::chrono::milliseconds patience) {
   const auto deadline = ConditionVariable::deadline_in(patience);
   const MutexLock lock(mutex_);
   const auto is_busy = [this]() LOCKSTEP_REQUIRES(mutex_) {
-    return reading_ > 0 || writing_ > 0 || !writes_.empty();
+    const bool is_reading =
+        std::ranges::any_of(shelves_, [](const Shelf& shelf) { return shelf.reading > 0; });
+    return is_reading || writing_ > 0 || !writes_.empty();
   };
   while (is_busy() && settled_.wait_until(mutex_, deadline)) {
   }
@@ -93,10 +120,15 @@ bool PageTiers::settle(std::chrono::milliseconds patience) {
 
 uint64_t PageTiers::memory_bytes_used() const {
   const MutexLock lock(mutex_);
-  return (slots_.size() - free_.size()) * slot_bytes_;
+  uint64_t bytes = 0;
+  for (const Shelf& shelf : shelves_) {
+    bytes += (shelf.slot_count - shelf.free.size()) * shelf.slot_bytes;
+  }
+  return bytes;
 }
 
 bool PageTiers::contains(const StoredKey& key) {
+  if (is_nothing(key)) return true;
   {
     const MutexLock lock(mutex_);
     const auto found = known_.find(key);
@@ -106,6 +138,7 @@ bool PageTiers::contains(const StoredKey& key) {
 }
 
 PageStore::Answer PageTiers::ask(const StoredKey& key) {
+  if (is_nothing(key)) return Answer::kHere;
   {
     const MutexLock lock(mutex_);
     const auto found = known_.find(key);
@@ -118,23 +151,24 @@ PageStore::Answer PageTiers::ask(const StoredKey& key) {
   if (files_ == nullptr || !files_->contains(key)) return Answer::kAbsent;
   {
     const MutexLock lock(mutex_);
-    if (reading_ >= reads_most_) return Answer::kComing;
-    const auto taken = take_slot();
+    Shelf& own = shelf(key.kind);
+    if (own.reading >= own.reads_most) return Answer::kComing;
+    const auto taken = take_slot(key);
     if (!taken) return Answer::kComing;
     Slot& slot = slots_[*taken];
     slot.state = State::kReading;
-    slot.key = key;
     slot.is_read = true;
     slot.goes_first = false;
     known_[key] = *taken;
     reads_.push_back(*taken);
-    ++reading_;
+    ++own.reading;
   }
   work_.notify_one();
   return Answer::kComing;
 }
 
-bool PageTiers::load(const StoredKey& key, uint32_t page) {
+bool PageTiers::load(const StoredKey& key, uint32_t place) {
+  if (is_nothing(key)) return true;
   MutexLock lock(mutex_);
   const auto found = known_.find(key);
   if (found == known_.end()) return false;
@@ -142,32 +176,38 @@ bool PageTiers::load(const StoredKey& key, uint32_t page) {
   Slot& slot = slots_[index];
   if (slot.is_doomed || slot.state == State::kReading) return false;
   lock.unlock();
-  copier_.copy_in(page, slot.parts);
-  (slot.is_read ? counters_.file_hits : counters_.memory_hits)
+  copier_.copy_in(key.kind, place, slot.parts);
+  TierCounters& counters = counters_[static_cast<size_t>(key.kind)];
+  (slot.is_read ? counters.file_hits : counters.memory_hits)
       .fetch_add(1, std::memory_order_relaxed);
   lock.lock();
   slot.kept_until = {};
-  if (slot.state == State::kHolding) by_use_.splice(by_use_.end(), by_use_, slot.place);
+  note_use(slot);
   return true;
 }
 
-bool PageTiers::save(const StoredKey& key, uint32_t page, bool makes_way) {
+void PageTiers::note_use(const Slot& slot) {
+  if (slot.state != State::kHolding) return;
+  std::list<size_t>& by_use = shelf(slot.key.kind).by_use;
+  by_use.splice(by_use.end(), by_use, slot.place);
+}
+
+bool PageTiers::save(const StoredKey& key, uint32_t place, bool makes_way) {
+  if (is_nothing(key)) return true;
   const bool has_file = files_ != nullptr && files_->touch(key);
   MutexLock lock(mutex_);
   if (const auto found = known_.find(key); found != known_.end()) {
-    const Slot& slot = slots_[found->second];
-    if (slot.state == State::kHolding) by_use_.splice(by_use_.end(), by_use_, slot.place);
+    note_use(slots_[found->second]);
     return true;
   }
   if (has_file) return true;
-  const auto taken = take_slot();
+  const auto taken = take_slot(key);
   if (!taken) return false;
   Slot& slot = slots_[*taken];
   lock.unlock();
-  copier_.copy_out(page, slot.parts);
-  counters_.saved.fetch_add(1, std::memory_order_relaxed);
+  copier_.copy_out(key.kind, place, slot.parts);
+  counters_[static_cast<size_t>(key.kind)].saved.fetch_add(1, std::memory_order_relaxed);
   lock.lock();
-  slot.key = key;
   slot.is_read = false;
   slot.goes_first = !makes_way;
   known_[key] = *taken;
@@ -190,7 +230,7 @@ void PageTiers::erase(const StoredKey& key) {
       Slot& slot = slots_[found->second];
       slot.is_doomed = true;
       if (slot.state == State::kHolding) {
-        by_use_.erase(slot.place);
+        shelf(key.kind).by_use.erase(slot.place);
         free(found->second);
       }
     }
@@ -198,31 +238,34 @@ void PageTiers::erase(const StoredKey& key) {
   if (files_ != nullptr) files_->erase(key);
 }
 
-// A free slot, or that of the page that has not been used for the longest time. Only the thread
-// that runs passes takes slots and frees those that hold, so none goes while it copies.
-std::optional<size_t> PageTiers::take_slot() {
-  if (!free_.empty()) {
-    const size_t slot = free_.back();
-    free_.pop_back();
-    return slot;
+// A free slot, or that of the piece of this kind that has not been used for the longest time. Only
+// the thread that runs passes takes slots and frees those that hold, so none goes while it copies.
+std::optional<size_t> PageTiers::take_slot(const StoredKey& key) {
+  Shelf& own = shelf(key.kind);
+  if (own.free.empty()) {
+    const auto now = Clock::now();
+    const auto found = std::ranges::find_if(own.by_use, [&](size_t slot) LOCKSTEP_REQUIRES(mutex_) {
+      return slots_[slot].kept_until <= now;
+    });
+    if (found == own.by_use.end()) return std::nullopt;
+    const size_t oldest = *found;
+    own.by_use.erase(found);
+    if (files_ == nullptr) {
+      counters_[static_cast<size_t>(key.kind)].lost.fetch_add(1, std::memory_order_relaxed);
+    }
+    free(oldest);
   }
-  const auto now = Clock::now();
-  const auto found = std::ranges::find_if(by_use_, [&](size_t slot) LOCKSTEP_REQUIRES(mutex_) {
-    return slots_[slot].kept_until <= now;
-  });
-  if (found == by_use_.end()) return std::nullopt;
-  const size_t slot = *found;
-  by_use_.erase(found);
-  if (files_ == nullptr) counters_.lost.fetch_add(1, std::memory_order_relaxed);
-  free(slot);
-  free_.pop_back();
+  const size_t slot = own.free.back();
+  own.free.pop_back();
+  slots_[slot].key = key;
   return slot;
 }
 
 void PageTiers::hold(size_t index) {
   Slot& slot = slots_[index];
   slot.state = State::kHolding;
-  slot.place = by_use_.insert(slot.goes_first ? by_use_.begin() : by_use_.end(), index);
+  std::list<size_t>& by_use = shelf(slot.key.kind).by_use;
+  slot.place = by_use.insert(slot.goes_first ? by_use.begin() : by_use.end(), index);
 }
 
 void PageTiers::free(size_t index) {
@@ -231,7 +274,7 @@ void PageTiers::free(size_t index) {
   slot.state = State::kFree;
   slot.is_doomed = false;
   slot.kept_until = {};
-  free_.push_back(index);
+  shelf(slot.key.kind).free.push_back(index);
 }
 
 void PageTiers::work() {
@@ -262,7 +305,7 @@ void PageTiers::read_slot(size_t index) {
   bool is_whole = false;
   log_surely([&] { is_whole = files_->read(key, slot.parts); });
   lock.lock();
-  --reading_;
+  --shelf(key.kind).reading;
   if (!is_whole || slot.is_doomed) return free(index);
   hold(index);
   slot.kept_until = Clock::now() + kPatience;

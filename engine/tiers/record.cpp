@@ -25,7 +25,7 @@ struct Header {
   uint64_t part_count = 0;
   uint64_t payload_bytes = 0;
   AuthenticationTag::Nonce nonce = {};
-  std::array<std::byte, 4> padding = {};
+  uint32_t kind = 0;
   AuthenticationTag::Tag tag = {};
 };
 static_assert(std::has_unique_object_representations_v<Header>);
@@ -47,6 +47,7 @@ Header make_header(const StoredKey& key, RecordParts parts) {
   header.prefix_low = key.prefix.low;
   header.prefix_high = key.prefix.high;
   header.group = key.group;
+  header.kind = static_cast<uint32_t>(key.kind);
   header.part_count = parts.size();
   header.payload_bytes = record_bytes(parts) - kRecordBlockBytes;
   return header;
@@ -56,7 +57,9 @@ AuthenticationTag::Tag tag_of(const SecretKey& secret, Header header, RecordPart
   header.tag = {};
   AuthenticationTag tag(secret, header.nonce);
   tag.add(std::as_bytes(std::span(&header, 1)));
-  for (const std::span<std::byte> part : parts) tag.add(part);
+  for (const std::span<std::byte> part : parts) {
+    if (!part.empty()) tag.add(part);
+  }
   return tag.finish();
 }
 

@@ -1,4 +1,5 @@
-// A record: a file that holds one page of the cache, all ranks' parts of it one after another. A
+// A record: a file that holds one page of the cache, or the states of one slot, all ranks' parts of
+// it one after another. A
 // header comes first; it and every part are whole blocks of 4 KiB, so that direct reads and writes
 // go to and from the ranks' memory. The tag is over all of it, so a torn, foreign or changed file
 // is known for what it is.

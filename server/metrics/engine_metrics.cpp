@@ -157,6 +157,12 @@ void add_tiers(const EngineStatistics& statistics, const MetricLabels& model, Fa
   families.push_back(counter_family("lockstep_cache_tier_saved_total",
                                     "Pages that were copied out of the KV cache.",
                                     {{real(tiers.pages_saved), model}}));
+  families.push_back(counter_family("lockstep_cache_tier_state_hits_total",
+                                    "Checkpoints of states that came back, by where they were.",
+                                    by_tier(tiers.state_memory_hits, tiers.state_disk_hits)));
+  families.push_back(counter_family("lockstep_cache_tier_states_saved_total",
+                                    "Checkpoints of states that were copied out of their slots.",
+                                    {{real(tiers.states_saved), model}}));
   families.push_back(counter_family("lockstep_cache_tier_hit_tokens_total",
                                     "Prompt tokens that came back and were not computed.",
                                     {{real(statistics.stored_tokens), model}}));

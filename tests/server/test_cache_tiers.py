@@ -3,8 +3,10 @@
 import os
 import pathlib
 import signal
+import time
 
-from conftest import wait_until
+import pytest
+from conftest import FIXTURES, wait_until
 
 PROMPT = "Once upon a time there was a little girl named Lily. " * 30
 OTHERS = [f"{name} went to the forest to look for the big red ball. " * 30
@@ -23,8 +25,8 @@ def ask(daemon, prompt=PROMPT, **fields):
             text["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-def records(folder):
-    return sorted(pathlib.Path(folder).glob("*.page"))
+def records(folder, kind="page"):
+    return sorted(pathlib.Path(folder).glob(f"*.{kind}"))
 
 
 def straight(start, prompts):
@@ -134,3 +136,105 @@ def test_a_second_daemon_goes_on_without_the_files(start, tmp_path):
     ask(second)
     mode = os.stat(tmp_path / "cache").st_mode & 0o7777
     assert mode == 0o700
+
+
+# Models whose layers keep states: short convolutions, gated delta nets, and scans with and without
+# attention beside them.
+HYBRIDS = ("lfm2", "qwen35", "mamba2", "granitehybrid")
+TURN = [5 + number * 7 % 80 for number in range(200)]  # three pages, and the state behind them
+FEW_SLOTS = (*SMALL, "--sequences", "2")  # so that checkpoints make way, too
+
+
+def hybrid(family):
+    return FIXTURES / f"families/{family}.gguf"
+
+
+def edits():
+    """Prompts that are the turn's up to a token, wherever that lies in a page, and go on."""
+    return [TURN[:same] + [9 + number * 11 % 70 for number in range(210 - same)]
+            for same in (0, 1, 63, 64, 65, 127, 128, 129, 191, 192, 193, 200)]
+
+
+def straight_answers(start, family, prompts):
+    """Of a daemon that finds nothing again, not even in its cache."""
+    daemon = start(*SMALL, model=hybrid(family)).wait_until_ready()
+    return [ask(daemon, prompt, cache_salt=str(index))[0] for index, prompt in enumerate(prompts)]
+
+
+def is_written(daemon, folder):
+    """Nothing more is to be saved: what one looks at has not changed for some passes of the loop."""
+    before = None
+    for _ in range(1000):
+        now = (daemon.metric("lockstep_cache_tier_saved_total"),
+               daemon.metric("lockstep_cache_tier_states_saved_total"),
+               len(records(folder)), len(records(folder, "state")))
+        if now == before:
+            return True
+        before = now
+        time.sleep(0.2)
+    return False
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_states_come_back_from_memory(start, family):
+    strangers = [[20 + index] * 4 + TURN for index in range(7)]  # more pages than there are
+    prompts = [TURN, *edits(), *strangers]
+    expected = straight_answers(start, family, prompts)
+    daemon = start(*FEW_SLOTS, "--cache-memory", "64", model=hybrid(family)).wait_until_ready()
+    for _ in range(2):
+        assert [ask(daemon, prompt)[0] for prompt in prompts] == expected
+    # A checkpoint makes way for others, or with its pages.
+    assert (daemon.metric("lockstep_state_evictions_total")
+            + daemon.metric("lockstep_kv_cache_evictions_total")) > 0
+    assert daemon.metric("lockstep_cache_tier_state_hits_total", tier="memory") > 0
+    assert daemon.metric("lockstep_cache_tier_state_hits_total", tier="disk") == 0
+    assert not any("not kept outside" in line for line in daemon.log)
+
+
+@pytest.mark.parametrize("family", HYBRIDS)
+def test_a_hybrids_conversation_goes_on_after_a_restart(start, tmp_path, family):
+    folder = tmp_path / "cache"
+    tiers = ("--cache-dir", str(folder), "--cache-disk", "1")
+    prompts = edits()
+    expected = straight_answers(start, family, [TURN, *prompts])
+    daemon = start(*FEW_SLOTS, *tiers, model=hybrid(family)).wait_until_ready()
+    assert ask(daemon, TURN) == (expected[0], 0)
+    daemon.process.send_signal(signal.SIGTERM)
+    assert daemon.process.wait() == 0
+    assert records(folder, "state")
+
+    daemon = start(*FEW_SLOTS, *tiers, model=hybrid(family)).wait_until_ready()
+    assert ask(daemon, TURN) == (expected[0], 192)
+    assert daemon.metric("lockstep_cache_tier_state_hits_total", tier="disk") == 1
+    assert daemon.metric("lockstep_state_hits_total") == 1
+    assert ask(daemon, TURN, cache_salt="salt") == (expected[0], 0)
+    for prompt, text in zip(prompts, expected[1:], strict=True):
+        assert ask(daemon, prompt)[0] == text
+    assert is_written(daemon, folder)
+    daemon.process.kill()
+    daemon.process.wait()
+
+    # One that was killed has left whole files, and each is found or computed again.
+    daemon = start(*FEW_SLOTS, *tiers, model=hybrid(family)).wait_until_ready()
+    for prompt, text in zip(prompts, expected[1:], strict=True):
+        assert ask(daemon, prompt)[0] == text
+    assert daemon.metric("lockstep_cache_tier_state_hits_total", tier="disk") > 0
+
+
+def test_a_damaged_state_costs_time_alone(start, tmp_path):
+    folder = tmp_path / "cache"
+    tiers = ("--cache-dir", str(folder), "--cache-disk", "1")
+    daemon = start(*FEW_SLOTS, *tiers, model=hybrid("qwen35")).wait_until_ready()
+    first, _ = ask(daemon, TURN)
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.process.wait()
+    states = records(folder, "state")
+    for path in states:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+    daemon = start(*FEW_SLOTS, *tiers, model=hybrid("qwen35")).wait_until_ready()
+    assert ask(daemon, TURN) == (first, 0)
+    daemon.wait_until_logged("is not used, and is removed")
+    assert daemon.metric("lockstep_cache_disk_failures_total", reason="unusable") == len(states)
+    assert daemon.metric("lockstep_cache_tier_state_hits_total", tier="disk") == 0

@@ -176,7 +176,7 @@ void Simulation::pass() {
   check_promises(schedule);
   check_pages();
   check_slots();
-  copy_states(schedule);
+  copy_states(schedule.state_copies);
   for (const uint32_t page : schedule.cleared_pages) {
     std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
                 limits_.page_tokens, kCleared);
@@ -310,8 +310,8 @@ void Simulation::check_slots() {
   EXPECT_EQ(slots.pool().free_count() + own.size() + checkpoints + others, limits_.state_slots);
 }
 
-void Simulation::copy_states(const Schedule& schedule) {
-  for (const SlotCopy& copy : schedule.state_copies) {
+void Simulation::copy_states(std::span<const SlotCopy> copies) {
+  for (const SlotCopy& copy : copies) {
     ASSERT_LT(std::max(copy.from, copy.to), limits_.state_slots);
     EXPECT_NE(copy.from, copy.to);
     states_[copy.to] = states_[copy.from];
@@ -506,11 +506,25 @@ void Simulation::discard(SequenceId id) {
   for (const uint32_t page : pages) EXPECT_FALSE(scheduler_->cache().knows(page));
   if (store_) {
     EXPECT_FALSE(store_->holds_any(live_.at(id).used)) << "it can come back";
+    for (const uint64_t value : border_values(live_.at(id))) {
+      EXPECT_FALSE(store_->holds_state(value)) << "its state can come back";
+    }
   }
   spoil(doubtful, proven);
   live_.erase(id);
   ++ended_;
   ++discarded_;
+}
+
+std::vector<uint64_t> Simulation::border_values(const Life& life) const {
+  std::vector<uint64_t> values;
+  const std::hash<std::string> hash;
+  uint64_t value = mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
+  for (size_t position = 0; position < life.tokens.size(); ++position) {
+    value = content(life, value, position);
+    if ((position + 1) % limits_.page_tokens == 0) values.push_back(value);
+  }
+  return values;
 }
 
 // And what was computed from them.
@@ -537,52 +551,6 @@ void Simulation::spoil(const std::set<ContentId>& doubtful, const std::set<Conte
     const auto is_spoiled = [&](ContentId content) { return spoiled.contains(content); };
     if (std::ranges::any_of(state.rests_on, is_spoiled)) state.value = kSpoiled;
   }
-}
-
-PageStore::Answer Simulation::Store::ask(const StoredKey& key) {
-  const auto found = pages_.find(key);
-  if (found == pages_.end() || life_.chance(50)) return Answer::kAbsent;
-  if (found->second.asks_left == 0) return Answer::kHere;
-  --found->second.asks_left;
-  coming_ = true;
-  return Answer::kComing;
-}
-
-bool Simulation::Store::load(const StoredKey& key, uint32_t page) {
-  const auto found = pages_.find(key);
-  if (found == pages_.end() || life_.chance(30)) return false;
-  // The cache had it when the store was asked, and has lost it since.
-  if (found->second.asks_left > 0) return false;
-  EXPECT_EQ(life_.scheduler_->cache().pool().holders(page), 1U);
-  EXPECT_FALSE(life_.scheduler_->cache().knows(page));
-  std::ranges::copy(
-      found->second.cells,
-      life_.cells_.begin() + static_cast<std::ptrdiff_t>(page * life_.limits_.page_tokens));
-  life_.contents_[page] = found->second.content;
-  return true;
-}
-
-bool Simulation::Store::save(const StoredKey& key, uint32_t page, bool /*makes_way*/) {
-  if (life_.chance(20)) return false;
-  EXPECT_TRUE(life_.scheduler_->cache().knows(page));
-  if (!pages_.empty() && life_.chance(40)) pages_.erase(pages_.begin());
-  const auto begin =
-      life_.cells_.begin() + static_cast<std::ptrdiff_t>(page * life_.limits_.page_tokens);
-  Page copy;
-  copy.cells.assign(begin, begin + static_cast<std::ptrdiff_t>(life_.limits_.page_tokens));
-  copy.content = life_.contents_[page];
-  copy.asks_left = life_.pick(4);
-  pages_.emplace(key, std::move(copy));
-  return true;
-}
-
-bool Simulation::Store::holds_any(const std::set<ContentId>& contents) const {
-  return std::ranges::any_of(
-      pages_, [&](const auto& page) { return contents.contains(page.second.content); });
-}
-
-void Simulation::Store::drop(const std::set<ContentId>& contents) {
-  std::erase_if(pages_, [&](const auto& page) { return contents.contains(page.second.content); });
 }
 
 }  // namespace lockstep

@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,7 @@ class Simulation {
   // Tokens that came back from the page store, and passes that had to wait for it.
   uint64_t stored_tokens() const { return scheduler_->counters().stored_tokens; }
   uint64_t waits() const { return waits_; }
+  uint64_t loaded_states() const { return store_ ? store_->loaded_states() : 0; }
 
  private:
   // The contents of a page from when it is handed out until it is handed out again: a number that
@@ -53,19 +55,30 @@ class Simulation {
     bool started = false;
   };
 
-  // Pages outside of the cache, which come when they like and may be lost.
+  // A slot's contents: a number that stands for the tokens that have left them, and the pages that
+  // these looked at.
+  struct State {
+    uint64_t value = 0;
+    std::set<ContentId> rests_on;
+  };
+
+  // Pages and states outside of the cache, which come when they like and may be lost.
   class Store final : public PageStore {
    public:
     explicit Store(Simulation& life) : life_(life) {}
     bool contains(const StoredKey& key) override { return pages_.contains(key); }
     Answer ask(const StoredKey& key) override;
-    bool load(const StoredKey& key, uint32_t page) override;
-    bool save(const StoredKey& key, uint32_t page, bool makes_way) override;
+    bool load(const StoredKey& key, uint32_t place) override;
+    bool save(const StoredKey& key, uint32_t place, bool makes_way) override;
+    void copy_states(std::span<const SlotCopy> copies) override { life_.copy_states(copies); }
     bool outlives_process() const override { return true; }
     void erase(const StoredKey& key) override { pages_.erase(key); }
     // Whether a page of these contents is there; then all that are of any spoiled ones go.
     bool holds_any(const std::set<ContentId>& contents) const;
     void drop(const std::set<ContentId>& contents);
+    // Whether it has the state behind tokens that this number stands for.
+    bool holds_state(uint64_t value) const;
+    uint64_t loaded_states() const { return loaded_states_; }
     bool has_coming() const { return coming_; }
     void begin_pass() { coming_ = false; }
 
@@ -73,10 +86,16 @@ class Simulation {
     struct Page {
       std::vector<uint64_t> cells;
       ContentId content = 0;
+      State state = {};      // in place of these two
       size_t asks_left = 0;  // until it is there
     };
+    void load_state(const Page& page, uint32_t slot);
+    Page copy_page(uint32_t page) const;
+    Page copy_state(uint32_t slot) const;
+
     Simulation& life_;
     std::map<StoredKey, Page> pages_;
+    uint64_t loaded_states_ = 0;
     bool coming_ = false;
   };
 
@@ -93,7 +112,7 @@ class Simulation {
   void check_promises(const Schedule& schedule);
   void check_pages();
   void check_slots();
-  void copy_states(const Schedule& schedule);
+  void copy_states(std::span<const SlotCopy> copies);
   void compute(const Chunk& chunk);
   void compute_state(const Chunk& chunk, uint64_t before, uint64_t after);
   void after(const Chunk& chunk);
@@ -103,6 +122,8 @@ class Simulation {
   void note_contents(const Chunk& chunk, size_t end);
   void note_proof(const Chunk& chunk, Life& life);
   void reject(const Chunk& chunk, size_t place);
+  // The numbers that stand for its tokens up to each border of pages.
+  std::vector<uint64_t> border_values(const Life& life) const;
   // A number that stands for the tokens up to `position`; `before` stands for those before it.
   uint64_t content(const Life& life, uint64_t before, size_t position) const;
   uint64_t& cell(SequenceId id, size_t group, size_t position);
@@ -117,15 +138,9 @@ class Simulation {
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
   std::vector<uint64_t> cells_;                 // by page and token in it
   std::vector<ContentId> contents_;             // by page
-  // A slot's contents: a number that stands for the tokens that have left them, and the pages that
-  // these looked at.
-  struct State {
-    uint64_t value = 0;
-    std::set<ContentId> rests_on;
-  };
-  std::vector<State> states_;                  // by slot
-  std::vector<std::set<ContentId>> rests_on_;  // by content
-  size_t capacity_ = 0;                        // the tokens of the longest sequence
+  std::vector<State> states_;                   // by slot
+  std::vector<std::set<ContentId>> rests_on_;   // by content
+  size_t capacity_ = 0;                         // the tokens of the longest sequence
   double now_ = 0;
   size_t added_ = 0;
   size_t ended_ = 0;

@@ -29,6 +29,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t rejected = 0;
   uint64_t stored_tokens = 0;
   uint64_t waits = 0;
+  uint64_t loaded_states = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("LOCKSTEP_SIMULATION_SEED=" + std::to_string(seed));
     Simulation life(seed);
@@ -45,6 +46,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     rejected += life.rejected();
     stored_tokens += life.stored_tokens();
     waits += life.waits();
+    loaded_states += life.loaded_states();
   }
   if (first == last) return;
   // Each of these must have happened often, or it was not tested.
@@ -59,6 +61,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(rejected, tried_cases(10'000U));
   EXPECT_GT(stored_tokens, tried_cases(2'000U));
   EXPECT_GT(waits, tried_cases(200U));
+  EXPECT_GT(loaded_states, tried_cases(500U));
 }
 
 }  // namespace

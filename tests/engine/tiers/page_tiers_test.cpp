@@ -19,13 +19,20 @@ constexpr std::chrono::seconds kLong{60};
 // A cache of two ranks, whose pages hold a number each.
 class FakePages final : public PageCopier {
  public:
-  std::vector<Part> parts() const override { return {{100, -1}, {5000, -1}}; }
-  void copy_out(uint32_t page, std::span<const std::span<std::byte>> to) override {
+  std::vector<Part> parts(StoredKind kind) const override {
+    if (kind == StoredKind::kPage) return {{100, -1}, {5000, -1}};
+    return has_states ? std::vector<Part>{{0, -1}, {3 * kRecordBlockBytes, -1}}
+                      : std::vector<Part>{{0, -1}, {0, -1}};
+  }
+  void copy_out(StoredKind kind, uint32_t page, std::span<const std::span<std::byte>> to) override {
+    if (kind == StoredKind::kState) return copy_state(to[1].data(), &states.at(page));
     for (const std::span<std::byte> part : to) {
       std::memcpy(part.data(), &pages.at(page), sizeof(uint64_t));
     }
   }
-  void copy_in(uint32_t page, std::span<const std::span<std::byte>> from) override {
+  void copy_in(StoredKind kind, uint32_t page,
+               std::span<const std::span<std::byte>> from) override {
+    if (kind == StoredKind::kState) return copy_state(&states.at(page), from[1].data());
     for (const std::span<std::byte> part : from) {
       uint64_t number = 0;
       std::memcpy(&number, part.data(), sizeof number);
@@ -34,7 +41,16 @@ class FakePages final : public PageCopier {
     }
   }
 
+  void copy_states(std::span<const SlotCopy> copies) override {
+    for (const SlotCopy& copy : copies) states.at(copy.to) = states.at(copy.from);
+  }
+
+  bool has_states = false;
   std::vector<uint64_t> pages = std::vector<uint64_t>(4);
+  std::vector<uint64_t> states = std::vector<uint64_t>(4);
+
+ private:
+  static void copy_state(void* to, const void* from) { std::memcpy(to, from, sizeof(uint64_t)); }
 };
 
 constexpr uint64_t kSlotBytes = 3 * kRecordBlockBytes;
@@ -161,6 +177,52 @@ TEST_F(PageTiersTest, what_is_erased_while_it_is_written_or_read_does_not_come_b
     EXPECT_FALSE(tiers->contains(stored_key(number))) << number;
   }
   EXPECT_EQ(tiers->file_statistics().records, 0U);
+}
+
+// They have memory of their own, and other names.
+TEST_F(PageTiersTest, states_are_kept_beside_pages_and_take_no_place_of_theirs) {
+  cache_.has_states = true;
+  const auto state = [](uint64_t number) { return StoredKey::state(stored_key(number).prefix); };
+  const auto save_state = [&](PageTiers& tiers, uint64_t number) {
+    cache_.states[1] = number * 1000 + 1;
+    while (!tiers.save(state(number), 1, /*makes_way=*/true)) EXPECT_TRUE(tiers.settle(kLong));
+  };
+  const auto load_state = [&](PageTiers& tiers, uint64_t number) {
+    cache_.states[2] = 0;
+    return tiers.load(state(number), 2) ? cache_.states[2] : 0;
+  };
+  {
+    const auto memory = make(8, false);  // six pages, and two states of the same size
+    for (uint64_t number = 1; number <= 6; ++number) EXPECT_TRUE(save(*memory, number));
+    for (uint64_t number = 1; number <= 3; ++number) save_state(*memory, number);
+    for (uint64_t number = 1; number <= 6; ++number) EXPECT_EQ(load(*memory, number), number);
+    EXPECT_FALSE(memory->contains(state(1)));
+    EXPECT_EQ(load_state(*memory, 2), 2001U);
+    EXPECT_EQ(load_state(*memory, 3), 3001U);
+    EXPECT_EQ(memory->counters(StoredKind::kState).memory_hits, 2U);
+    EXPECT_EQ(memory->counters(StoredKind::kPage).memory_hits, 6U);
+  }
+  {
+    const auto tiers = make(0, true);
+    EXPECT_TRUE(save(*tiers, 5));
+    for (uint64_t number = 1; number <= 9; ++number) save_state(*tiers, number);
+    EXPECT_TRUE(tiers->settle(kLong));
+    EXPECT_EQ(tiers->file_statistics().records, 10U);
+  }
+  const auto tiers = make(0, true);
+  EXPECT_EQ(tiers->file_statistics().records, 10U);
+  EXPECT_EQ(wait_for(*tiers, 5), PageStore::Answer::kHere);
+  EXPECT_EQ(load(*tiers, 5), 5U);
+  EXPECT_FALSE(tiers->contains(stored_key(4)));
+  for (uint64_t number = 1; number <= 9; ++number) {
+    while (tiers->ask(state(number)) == PageStore::Answer::kComing) {
+      EXPECT_TRUE(tiers->settle(kLong));
+    }
+    EXPECT_EQ(load_state(*tiers, number), number * 1000 + 1);
+  }
+  EXPECT_EQ(tiers->counters(StoredKind::kState).file_hits, 9U);
+  tiers->erase(state(9));
+  EXPECT_EQ(load_state(*tiers, 9), 0U);
 }
 
 // A record that is not what it should be is as if it had never been there.
