@@ -76,8 +76,8 @@ struct ReplicaOptions {
 };
 
 struct FleetOptions {
-  size_t replicas = 1;            // at least 1
-  std::string router = "prefix";  // of router_names()
+  size_t replicas = 1;                   // at least 1
+  std::string router = "prefix-active";  // of router_names()
   ReplicaOptions replica;
   PassCosts costs;
   // A request is good that has its first token within the first limit, and its tokens on average

@@ -30,6 +30,7 @@ class Fleet {
       end_passes(now);
       if (now >= looked_ + options_.router_seconds || number == 0) look(now);
       const size_t chosen = router_->choose(requests_[number], number, states_);
+      ++states_[chosen].active;
       const bool was_idle = replicas_[chosen].pass_end() == SimulatedReplica::kNever;
       replicas_[chosen].offer(number, now);
       if (was_idle) await(chosen);
@@ -61,13 +62,15 @@ class Fleet {
     for (size_t replica = 0; replica < replicas_.size(); ++replica) {
       states_[replica] = {.waiting = replicas_[replica].waiting_count(),
                           .running = replicas_[replica].running_count(),
-                          .page_use = replicas_[replica].page_use()};
+                          .page_use = replicas_[replica].page_use(),
+                          .active = states_[replica].active};
     }
   }
 
   void count(size_t replica, double now) {
     last_ = now;
     for (const ServedRequest& served : replicas_[replica].take_served()) {
+      --states_[replica].active;
       if (requests_[served.request].arrival < options_.skipped_seconds) continue;
       ++report_.requests;
       if (served.refused) {
@@ -108,7 +111,7 @@ class Fleet {
   const std::span<const SimulatedRequest> requests_;
   std::unique_ptr<Router> router_;
   std::deque<SimulatedReplica> replicas_;
-  std::vector<ReplicaState> states_;  // as the router has seen them last
+  std::vector<ReplicaState> states_;  // as the router knows them
   double looked_ = 0;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   FleetReport report_;

@@ -14,7 +14,8 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array<std::string_view, 3> kNames = {"round-robin", "least-waiting", "prefix"};
+constexpr std::array<std::string_view, 4> kNames = {"round-robin", "least-waiting", "prefix",
+                                                    "prefix-active"};
 
 class RoundRobin : public Router {
  public:
@@ -72,6 +73,7 @@ constexpr size_t kBlockTokens = 64;
 constexpr size_t kBlocksMatched = 256;        // of a prompt at most
 constexpr size_t kBlocksRemembered = 31'250;  // of each replica, the last used
 constexpr double kQueueWeight = 2;
+constexpr double kActiveWeight = 4;
 constexpr double kPagesWeight = 2;
 constexpr double kPrefixWeight = 3;
 
@@ -96,18 +98,24 @@ class SentBlocks {
 
 class PrefixAware : public Router {
  public:
-  PrefixAware(size_t replicas, uint64_t seed) : sent_(replicas), best_(seed) {}
+  // `counts_active`: the load is the router's own count, not the queues of its last look.
+  PrefixAware(size_t replicas, uint64_t seed, bool counts_active)
+      : counts_active_(counts_active), sent_(replicas), best_(seed) {}
 
   size_t choose(const SimulatedRequest& request, size_t number,
                 std::span<const ReplicaState> replicas) override {
     const std::vector<uint64_t> blocks = blocks_of(request, number);
-    const auto [fewest, most] = std::ranges::minmax(replicas, {}, &ReplicaState::waiting);
-    const auto between = static_cast<double>(most.waiting - fewest.waiting);
+    const auto load = counts_active_ ? &ReplicaState::active : &ReplicaState::waiting;
+    // The scorer of active requests measures against none, that of queues against the shortest.
+    const size_t fewest = counts_active_ ? 0 : std::ranges::min(replicas, {}, load).waiting;
+    const size_t most = std::ranges::max(replicas, {}, load).*load;
     const size_t chosen = best_.choose(replicas.size(), [&](size_t replica) {
       const ReplicaState& state = replicas[replica];
-      const double queue =
-          between == 0 ? 1 : static_cast<double>(most.waiting - state.waiting) / between;
-      return kQueueWeight * queue + kPagesWeight * (1 - state.page_use) +
+      const double idle = most == fewest ? 1
+                                         : static_cast<double>(most - state.*load) /
+                                               static_cast<double>(most - fewest);
+      return (counts_active_ ? kActiveWeight : kQueueWeight) * idle +
+             kPagesWeight * (1 - state.page_use) +
              kPrefixWeight * known_part(sent_[replica], blocks);
     });
     for (const uint64_t block : blocks) sent_[chosen].add(block);
@@ -138,6 +146,7 @@ class PrefixAware : public Router {
     return static_cast<double>(unknown - blocks.begin()) / static_cast<double>(blocks.size());
   }
 
+  const bool counts_active_;
   std::vector<SentBlocks> sent_;  // by replica
   BestScore best_;
 };
@@ -151,8 +160,8 @@ std::span<const std::string_view> router_names() {
 std::unique_ptr<Router> make_router(std::string_view name, size_t replicas, uint64_t seed) {
   if (name == "round-robin") return std::make_unique<RoundRobin>();
   if (name == "least-waiting") return std::make_unique<LeastWaiting>(seed);
-  CHECK(name == "prefix", "router {}", name);
-  return std::make_unique<PrefixAware>(replicas, seed);
+  CHECK(name == "prefix" || name == "prefix-active", "router {}", name);
+  return std::make_unique<PrefixAware>(replicas, seed, name == "prefix-active");
 }
 
 }  // namespace lockstep

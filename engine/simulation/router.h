@@ -11,11 +11,13 @@
 
 namespace lockstep {
 
-// A replica by its metrics, as old as the router's last look at them.
+// A replica by its metrics, as old as the router's last look at them, and by what the router knows
+// of itself.
 struct ReplicaState {
   size_t waiting = 0;
   size_t running = 0;
   double page_use = 0;  // from 0 to 1
+  size_t active = 0;    // requests that were sent there and have not been answered, now
 };
 
 class Router {
@@ -28,10 +30,11 @@ class Router {
 };
 
 // "round-robin" takes turns. "least-waiting" takes the replica with the fewest requests, waiting
-// and running. "prefix" adds up scores as the endpoint picker of llm-d does with the weights of
-// deploy/kubernetes/gateway: twice how short the queue is, twice the part of the pages that is
-// free, and three times the part of the prompt that the replica was sent before, as far as the
-// router remembers. Ties are drawn. `name` must be one of router_names().
+// and running. The others add up scores as the endpoint picker of llm-d does, with three for the
+// part of the prompt that the replica was sent before, as far as the router remembers, and two for
+// the part of the pages that is free: "prefix" with two for how short the queue is, "prefix-active"
+// with four for how few active requests it has (deploy/kubernetes/gateway). Ties are drawn. `name`
+// must be one of router_names().
 std::unique_ptr<Router> make_router(std::string_view name, size_t replicas, uint64_t seed);
 
 }  // namespace lockstep

@@ -67,8 +67,10 @@ void add_fleet_options(CLI::App& app, SimulateOptions& options) {
       ->type_name("N|auto");
   std::vector<std::string> names(router_names().begin(), router_names().end());
   app.add_option("--router", options.fleet.router,
-                 "Who gets a request: round-robin, least-waiting, or prefix, which scores queues, "
-                 "pages and known prefixes as deploy/kubernetes/gateway does [prefix]")
+                 "Who gets a request: round-robin, least-waiting, prefix, which scores queues, "
+                 "pages and known prefixes by the metrics of replicas, or prefix-active, which "
+                 "counts what it has sent itself in place of queues, as deploy/kubernetes/gateway "
+                 "does [prefix-active]")
       ->check(CLI::IsMember(names));
   app.add_option("--first-limit", fleet.first_token_limit,
                  "A good request's first token comes within so many seconds [2]")

@@ -1,6 +1,8 @@
 // Tests what clients of simulated replicas see.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
 #include <vector>
 
 #include "engine/scheduler/pass_cost.h"
@@ -55,6 +57,22 @@ TEST(Fleet, a_request_that_comes_during_a_pass_waits_for_its_end) {
   const double first_pass = kPass + kPromptToken * 32;
   EXPECT_NEAR(report.first_tokens[0], first_pass, 1e-9);
   EXPECT_NEAR(report.first_tokens[1], first_pass - 0.001 + first_pass + 0.002, 1e-9);
+}
+
+// By the metrics of one look the least loaded replica is the same one until the next.
+TEST(Fleet, a_router_that_counts_what_it_sends_does_not_wait_for_a_look) {
+  constexpr size_t kReplicas = 10;
+  std::vector<SimulatedRequest> requests(3 * kReplicas, request_at(0, 63, 50));  // as drawn
+  for (size_t number = 0; number < 5 * kReplicas; ++number) {
+    requests.push_back(request_at(0.6 + 1e-4 * static_cast<double>(number), 63));
+  }
+  const auto longest = [&](const std::string& router) {
+    FleetOptions options = fleet_options(kReplicas);
+    options.router = router;
+    options.router_seconds = 0.5;
+    return std::ranges::max(simulate_fleet(options, requests).first_tokens);
+  };
+  EXPECT_LT(2 * longest("prefix-active"), longest("least-waiting"));
 }
 
 TEST(Fleet, requests_without_a_place_in_the_queue_are_refused) {

@@ -66,6 +66,21 @@ TEST(Router, weighs_prefixes_against_queues_and_pages) {
   EXPECT_EQ(router->choose(with_prefix("q"), 3, states), 1 - first) << "a prefix of neither";
 }
 
+TEST(Router, weighs_prefixes_against_its_own_active_requests) {
+  const auto router = make_router("prefix-active", 2, 1);
+  std::vector<ReplicaState> states(2);
+  const SimulatedRequest request = with_prefix("p");
+  const size_t first = router->choose(request, 0, states);
+  states[first].active = 3;
+  states[1 - first].active = 1;
+  EXPECT_EQ(router->choose(request, 1, states), first) << "3 for the prefix, 2 2/3 for the load";
+  states[1 - first].active = 0;
+  EXPECT_EQ(router->choose(request, 2, states), 1 - first) << "4 for the load";
+  states[first] = {.waiting = 10, .active = 1};
+  states[1 - first].active = 2;
+  EXPECT_EQ(router->choose(with_prefix("q"), 3, states), first) << "queues do not count";
+}
+
 TEST(Router, a_prompt_shorter_than_a_block_has_no_prefix) {
   const auto router = make_router("prefix", kReplicas, 1);
   const std::vector<ReplicaState> states(kReplicas);
