@@ -77,6 +77,8 @@ constexpr Row kRows[] = {
     {"POST", "/detokenize", post_detokenize, Use::kPrepare},
     {"GET", "/tokenizer_info", get_tokenizer_info, Use::kRead},
     {"POST", "/apply-template", post_apply_template, Use::kPrepare},
+    {"GET", "/slots", get_slots, Use::kRead},
+    {"POST", "/slots/:id", post_slot, Use::kGenerate},
     {"GET", "/openapi.json", get_openapi, Use::kRead},
     {"GET", "/version", get_version, Use::kRead},
     {"GET", "/health/live", get_live, Use::kAlways},

@@ -54,7 +54,9 @@ ApiResult<void> post_messages(Call& call) {
   auto prepared = prepare_request(call, prepare);
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
-  AnswerPlan plan{.requests = std::move(turns.requests), .constraint = std::move(turns.constraint)};
+  AnswerPlan plan{.requests = std::move(turns.requests),
+                  .slot = turns.slot,
+                  .constraint = std::move(turns.constraint)};
   MessageHead head = message_head(std::move(prepared->name), prepared->max_tokens);
   if (!prepared->stream) {
     MessagesBody writer(std::move(turns.rules), std::move(head));

@@ -64,6 +64,7 @@ class Run {
   // Submits all requests, or none.
   ApiResult<void> start() {
     clock_.start(plan_.requests.size());
+    note_conversation();
     generated_.resize(plan_.requests.size());
     cached_.resize(plan_.requests.size());
     drafted_.resize(plan_.requests.size());
@@ -79,6 +80,7 @@ class Run {
     auto ids = model_.engine().submit_all(std::move(plan_.requests));
     if (!ids) return std::unexpected(model_.to_api_error(ids.error()));
     ids_ = std::move(*ids);
+    if (is_kept_) model_.conversations().begin(owner_, *plan_.slot);
     response_.on_client_gone([&engine = model_.engine(), ids = ids_] {
       for (const RequestId id : ids) engine.cancel(id);
     });
@@ -123,8 +125,13 @@ class Run {
     return {};
   }
 
-  // Charges the key, before the client has the end of its answer.
+  // Charges the key, and gives the slot its conversation, before the client has the end of its
+  // answer.
   void settle() noexcept {
+    if (is_kept_ && !ids_.empty()) {
+      model_.conversations().end(owner_, *plan_.slot, std::move(conversation_));
+    }
+    is_kept_ = false;
     key_.set_used_tokens(prompt_tokens_ + generated_tokens());
     key_.end();
   }
@@ -148,6 +155,15 @@ class Run {
     uint32_t accepted = 0;
     uint32_t rejected = 0;
   };
+
+  // The prompt of the first request, which the engine is about to get.
+  void note_conversation() {
+    is_kept_ = plan_.slot && model_.keeps_conversations();
+    if (!is_kept_) return;
+    const Request& first = plan_.requests.front();
+    owner_ = first.cache_owner;
+    conversation_ = {first.prompt, first.cache_salt};
+  }
 
   bool unfinished() const { return finished_ < ids_.size(); }
 
@@ -199,6 +215,9 @@ class Run {
   void note(const OutputQueue::Event& event) {
     const Output& output = event.output;
     clock_.observe(event.index, output.generated_tokens);
+    if (is_kept_ && event.index == 0) {
+      for (const OutputToken& token : output.tokens) conversation_.tokens.push_back(token.token);
+    }
     if (output.queue_seconds) clock_.observe_queue(*output.queue_seconds);
     generated_[event.index] = output.generated_tokens;
     cached_[event.index] = output.cached_tokens;
@@ -250,6 +269,9 @@ class Run {
   bool is_predicted_ = false;              // the client has given a prediction
   std::vector<ReasoningCount> reasoning_;  // by request
   uint64_t prompt_tokens_ = 0;             // each prompt counted once
+  bool is_kept_ = false;                   // in plan_.slot, when it ends
+  std::string owner_;                      // of the slot
+  Conversation conversation_;              // so far
   GenerationClock clock_;
   size_t finished_ = 0;
   std::string_view finish_;

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +17,8 @@ namespace lockstep {
 struct AnswerPlan {
   std::vector<Request> requests;  // prompt after prompt, `choices` for each
   size_t choices = 1;
+  // Of which the first request is the conversation, where any are kept; none: it is no one's.
+  std::optional<uint32_t> slot = {};
   ReasoningCount reasoning = {};  // of each request, before its first token
   std::string constraint = {};    // the field that says what the answer must be, for errors
   size_t kept_bytes = 0;  // of the request's body, held by the writer until the answer is given

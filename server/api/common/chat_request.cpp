@@ -357,6 +357,7 @@ ApiResult<ChatTurns> make_chat_turns(const ServedModel& model, ChatRequest chat,
                                 chat.default_max_tokens, model.limits(), parameter, random_seed());
   if (!requests) return std::unexpected(requests.error());
   turns.requests = std::move(*requests);
+  turns.slot = chat.parameters.slot;
   return turns;
 }
 

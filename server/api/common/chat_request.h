@@ -86,6 +86,7 @@ bool cut_at_mark(TracedText& prompt);
 // The engine's requests of /v1/chat/completions, /v1/responses and /v1/messages.
 struct ChatTurns {
   std::vector<Request> requests;  // one per choice
+  uint32_t slot = 0;              // GenerationParameters::slot
   TurnRules rules;
   std::string constraint;  // the field that says what the turn must be; empty: none does
 };

@@ -22,6 +22,7 @@ struct GenerationParameters {
   uint32_t choices = 1;        // n: per prompt
   std::optional<uint32_t> max_tokens;
   std::optional<uint64_t> seed;
+  uint32_t slot = 0;  // id_slot: which has the conversation afterwards
   std::optional<StructuredOutput> structured_output;
   Request request;  // everything but id, prompt, seed, grammar, max_tokens and on_output
 };

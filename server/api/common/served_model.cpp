@@ -43,18 +43,23 @@ RequestLimits request_limits(const ModelInfo& model, const EngineOptions& option
   limits.vocabulary_size = model.vocabulary_size;
   limits.context_tokens = model.context_tokens;
   limits.whole_texts = model.computes_whole_texts;
+  limits.slot_count = options.sequence_count;
   limits.requests_max = options.waiting_requests + options.sequence_count;
   limits.prompt_tokens_max = options.waiting_prompt_tokens + contexts * model.context_tokens;
   return limits;
 }
 
 ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
-                         const RequestLimits& limits)
+                         const RequestLimits& limits, const std::filesystem::path& directory)
     : engine_(engine),
       names_(std::move(names)),
       limits_(limits),
       chat_family_(find_chat_family(engine)),
-      preparation_(preparation_limits(engine.model().worker_count)) {
+      preparation_(preparation_limits(engine.model().worker_count)),
+      conversations_({.directory = directory,
+                      .model = fmt::format("{} of {} tokens", engine.model().name,
+                                           engine.model().vocabulary_size),
+                      .slot_count = limits.slot_count}) {
   any_name_ = std::erase(names_, "*") > 0;
   if (names_.empty()) names_.push_back(engine.model().name);
 }

@@ -14,6 +14,7 @@
 #include "engine/engine.h"
 #include "server/access/key_limits.h"
 #include "server/api/common/api_error.h"
+#include "server/api/common/conversations.h"
 #include "server/api/common/preparation.h"
 #include "server/api/common/turn_syntax.h"
 
@@ -34,6 +35,7 @@ struct RequestLimits {
   uint32_t vocabulary_size = 0;
   uint32_t context_tokens = 0;
   uint32_t choices_max = 128;    // n
+  uint32_t slot_count = 1;       // of id_slot
   uint32_t requests_max = 1024;  // n times prompts: what runs and waits in the engine at most
   uint64_t prompt_tokens_max = 1'048'576;  // of the prompts of all choices together
   // The bytes that a whole (not streamed) answer may come to, as make_requests() estimates it; one
@@ -53,14 +55,21 @@ class ServedModel {
   static constexpr size_t kNameBytesMax = 256;
 
   // `names`: none is the name in the file; "*" among them takes any name. The engine is open and
-  // outlives this.
-  ServedModel(Engine& engine, std::vector<std::string> names, const RequestLimits& limits);
+  // outlives this. `directory`: of files of conversations, where the engine keeps its own there.
+  ServedModel(Engine& engine, std::vector<std::string> names, const RequestLimits& limits,
+              const std::filesystem::path& directory = {});
 
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }  // at least one
   // Any thread; a request keeps those with which it began.
   RequestLimits limits() const;
   void set_limits(const RequestLimits& limits);
+  // Those of slots; any thread.
+  Conversations& conversations() const { return conversations_; }
+  // Whether there are any: the directory is there, and no other process's.
+  bool keeps_conversations() const {
+    return conversations_.has_directory() && engine_.statistics().tiers.disk_bytes_max > 0;
+  }
   const ChatFamily& chat_family() const { return chat_family_; }
   // The threads that prepare requests. Any thread.
   Preparation& preparation() const { return preparation_; }
@@ -110,6 +119,7 @@ class ServedModel {
   RequestLimits limits_ LOCKSTEP_GUARDED_BY(limits_mutex_);
   ChatFamily chat_family_;
   mutable Preparation preparation_;
+  mutable Conversations conversations_;
   std::atomic<ServingState> state_ = ServingState::kLoading;
   KeyLimits* key_limits_ = nullptr;
   std::atomic<EngineHealth> health_ = EngineHealth::kFine;

@@ -44,6 +44,7 @@ ApiResult<PreparedChat> prepare_chat(const ServedModel& model, const HttpRequest
   auto turns = make_chat_turns(model, std::move(*chat), "messages");
   if (!turns) return std::unexpected(turns.error());
   prepared.plan.requests = std::move(turns->requests);
+  prepared.plan.slot = turns->slot;
   prepared.plan.reasoning = ReasoningCount(turns->rules);
   prepared.plan.constraint = std::move(turns->constraint);
   prepared.rules = std::move(turns->rules);

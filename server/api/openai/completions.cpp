@@ -57,6 +57,7 @@ ApiResult<PreparedCompletion> prepare_completion(const ServedModel& model,
   const auto& wanted = parameters.structured_output;
   return PreparedCompletion{.plan = {.requests = std::move(*requests),
                                      .choices = parameters.choices,
+                                     .slot = parameters.slot,
                                      .constraint = wanted ? wanted->parameter : "",
                                      .kept_bytes = echoed_bytes},
                             .echoed = std::move(echoed),

@@ -48,6 +48,7 @@ ApiResult<void> post_responses(Call& call) {
   if (!prepared) return std::unexpected(prepared.error());
   ChatTurns& turns = prepared->turns;
   AnswerPlan plan{.requests = std::move(turns.requests),
+                  .slot = turns.slot,
                   .reasoning = ReasoningCount(turns.rules),
                   .constraint = std::move(turns.constraint),
                   .kept_bytes = prepared->echoed.size()};
