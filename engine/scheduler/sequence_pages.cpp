@@ -377,8 +377,10 @@ SequencePages::Fetched SequencePages::fetch(Sequence& sequence) {
     const size_t now_known = match(sequence).size();
     if (now_known > known) fetched.tokens = (now_known - known) * rules_.page_tokens;
     if (loaded == Loaded::kNotAll) return fetched;
-    fetched.is_coming = loaded == Loaded::kMoreIsHere;
+    const size_t here_before = asked.here;
     asked = ask(sequence, end);  // in the space of what has been loaded
+    // What has come meanwhile is loaded before the next pass.
+    fetched.is_coming = loaded == Loaded::kMoreIsHere || asked.here > here_before;
   }
   fetched.is_coming = fetched.is_coming || asked.is_coming;
   return fetched;

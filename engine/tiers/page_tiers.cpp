@@ -145,7 +145,9 @@ PageStore::Answer PageTiers::ask(const StoredKey& key) {
     if (found != known_.end()) {
       const Slot& slot = slots_[found->second];
       if (slot.is_doomed) return Answer::kAbsent;
-      return slot.state == State::kReading ? Answer::kComing : Answer::kHere;
+      if (slot.state == State::kReading) return Answer::kComing;
+      note_use(slot);  // what is asked for next takes the slots of others
+      return Answer::kHere;
     }
   }
   if (files_ == nullptr || !files_->contains(key)) return Answer::kAbsent;

@@ -9,7 +9,11 @@ namespace lockstep {
 
 PageStore::Answer Simulation::Store::ask(const StoredKey& key) {
   const auto found = pages_.find(key);
-  if (found == pages_.end() || life_.chance(50)) return Answer::kAbsent;
+  if (found == pages_.end()) return Answer::kAbsent;
+  if (life_.chance(50)) {
+    coming_ = true;  // when it is asked again in this pass
+    return Answer::kAbsent;
+  }
   if (found->second.asks_left == 0) return Answer::kHere;
   --found->second.asks_left;
   coming_ = true;
