@@ -23,8 +23,7 @@ struct StoredKey {
   PrefixKey prefix;
   size_t group = 0;  // of pages
   StoredKind kind = StoredKind::kPage;
-
-  static StoredKey state(const PrefixKey& prefix) { return {prefix, 0, StoredKind::kState}; }
+  uint64_t owner = 0;  // of the prefix, which it follows from: owners share space by it
 
   auto operator<=>(const StoredKey&) const = default;
 };

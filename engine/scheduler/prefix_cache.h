@@ -109,6 +109,7 @@ class PrefixCache {
   // A known block's.
   const PrefixKey& key(BlockId block) const { return blocks_.at(block).key; }
   BlockId before(BlockId block) const { return blocks_.at(block).before; }
+  const CacheScope& scope(BlockId block) const { return blocks_.at(block).scope; }
   // The keys of a block and of all that follow it; none if it is not known.
   std::vector<PrefixKey> keys_from(BlockId block) const;
   // A known block without pages that nothing follows is forgotten.

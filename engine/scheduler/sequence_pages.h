@@ -124,6 +124,8 @@ class SequencePages {
   bool has_states() const { return rules_.state_slots > 0; }
   bool has_store() const { return rules_.store != nullptr && !rules_.shares_none; }
   size_t stored_end(Sequence& sequence) const;
+  StoredKey page_key(const CacheScope& scope, const PrefixKey& prefix, size_t group) const;
+  StoredKey state_key(const CacheScope& scope, const PrefixKey& prefix) const;
   // `block`: known by the key, or 0.
   bool has_checkpoint(BlockId block) const { return block != 0 && cache_.checkpoint(block); }
   struct Asked {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -92,8 +93,17 @@ Result<std::pair<Descriptor, SecretKey>> open_key(const std::filesystem::path& p
 }
 
 std::string name_of(const StoredKey& key) {
-  return fmt::format("{:016x}{:016x}-{}{}", key.prefix.high, key.prefix.low, key.group,
-                     kRecordEnds[static_cast<size_t>(key.kind)]);
+  return fmt::format("{:016x}{:016x}-{}-{:016x}{}", key.prefix.high, key.prefix.low, key.group,
+                     key.owner, kRecordEnds[static_cast<size_t>(key.kind)]);
+}
+
+// As its name says; 0 where it says nothing.
+uint64_t owner_of(std::string_view name) {
+  name = name.substr(0, name.rfind('.'));
+  name.remove_prefix(std::min(name.size(), name.rfind('-') + 1));
+  uint64_t owner = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), owner, 16);
+  return error == std::errc() && end == name.data() + name.size() ? owner : 0;
 }
 
 }  // namespace
@@ -141,14 +151,18 @@ void FileTier::scan() {
   std::ranges::sort(found);
   {
     const MutexLock lock(mutex_);
-    for (const auto& [seconds, nanoseconds, name, bytes] : found) add(name, bytes);
+    for (const auto& [seconds, nanoseconds, name, bytes] : found) {
+      add(name, owner_of(name), bytes);
+    }
   }
   make_space(0);
 }
 
-void FileTier::add(const std::string& name, uint64_t bytes) {
+void FileTier::add(const std::string& name, uint64_t owner, uint64_t bytes) {
   remove(name);
-  entries_[name] = {bytes, by_use_.insert(by_use_.end(), name)};
+  Owner& own = owners_[owner];
+  entries_[name] = {bytes, owner, ++uses_, own.by_use.insert(own.by_use.end(), name)};
+  own.bytes += bytes;
   statistics_.bytes += bytes;
   ++statistics_.records;
 }
@@ -158,9 +172,32 @@ bool FileTier::remove(const std::string& name) {
   if (found == entries_.end()) return false;
   statistics_.bytes -= found->second.bytes;
   --statistics_.records;
-  by_use_.erase(found->second.place);
+  const auto own = owners_.find(found->second.owner);
+  own->second.bytes -= found->second.bytes;
+  own->second.by_use.erase(found->second.place);
+  if (own->second.by_use.empty()) owners_.erase(own);
   entries_.erase(found);
   return true;
+}
+
+void FileTier::note_use(Entry& entry) {
+  std::list<std::string>& by_use = owners_.at(entry.owner).by_use;
+  by_use.splice(by_use.end(), by_use, entry.place);
+  entry.used = ++uses_;
+}
+
+// As the cache does it: no owner's records make way for those of one that has more.
+std::string FileTier::oldest() const {
+  const std::string* oldest = nullptr;
+  uint64_t used = UINT64_MAX;
+  for (const auto& [owner, own] : owners_) {
+    const std::string& front = own.by_use.front();
+    const uint64_t front_used = entries_.at(front).used;
+    if (own.bytes < statistics_.bytes / owners_.size() || front_used >= used) continue;
+    used = front_used;
+    oldest = &front;
+  }
+  return *oldest;
 }
 
 bool FileTier::contains(const StoredKey& key) const {
@@ -172,7 +209,7 @@ bool FileTier::touch(const StoredKey& key) {
   const MutexLock lock(mutex_);
   const auto found = entries_.find(name_of(key));
   if (found == entries_.end()) return false;
-  by_use_.splice(by_use_.end(), by_use_, found->second.place);
+  note_use(found->second);
   return true;
 }
 
@@ -181,12 +218,12 @@ bool FileTier::make_space(uint64_t bytes) {
   MutexLock lock(mutex_);
   if (bytes > settings_.bytes_max) return false;
   while (statistics_.bytes + reserved_bytes_ + bytes > settings_.bytes_max) {
-    if (by_use_.empty()) return false;
-    const std::string oldest = by_use_.front();
-    remove(oldest);
+    if (entries_.empty()) return false;
+    const std::string name = oldest();
+    remove(name);
     ++statistics_.evictions;
     lock.unlock();
-    ::unlinkat(directory_.number(), oldest.c_str(), 0);
+    ::unlinkat(directory_.number(), name.c_str(), 0);
     lock.lock();
   }
   reserved_bytes_ += bytes;
@@ -223,7 +260,7 @@ bool FileTier::write(const StoredKey& key, RecordParts parts) {
     const MutexLock lock(mutex_);
     reserved_bytes_ -= bytes;
     if (written) {
-      add(name, bytes);
+      add(name, key.owner, bytes);
       statistics_.bytes_written += bytes;
       return true;
     }
@@ -270,7 +307,7 @@ bool FileTier::read(const StoredKey& key, RecordParts parts) {
     const MutexLock lock(mutex_);
     const auto found = entries_.find(name);
     if (found == entries_.end()) return false;
-    by_use_.splice(by_use_.end(), by_use_, found->second.place);
+    note_use(found->second);
   }
   const auto read = read_file(name, key, parts);
   {

@@ -6,8 +6,9 @@
 // the log says so.
 //
 // A file appears by its rename, whole as far as this process is concerned; after a crash of the
-// machine its tag decides. The oldest use goes first where the quota is full; a file's time of
-// change is when it was last used, so the order survives a restart.
+// machine its tag decides. Where the quota is full the oldest use goes first, among the owners that
+// have at least as many bytes as the mean; a file's time of change is when it was last used, and
+// its name says whose it is, so the order survives a restart.
 #pragma once
 
 #include <atomic>
@@ -16,6 +17,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <list>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -73,7 +75,13 @@ class FileTier {
   using Clock = std::chrono::steady_clock;
   struct Entry {
     uint64_t bytes = 0;
-    std::list<std::string>::iterator place;  // in by_use_
+    uint64_t owner = 0;
+    uint64_t used = 0;                       // a count of uses
+    std::list<std::string>::iterator place;  // in its owner's
+  };
+  struct Owner {
+    std::list<std::string> by_use;  // the oldest first
+    uint64_t bytes = 0;
   };
 
   FileTier(const Settings& settings, Descriptor directory, Descriptor lock,
@@ -81,7 +89,10 @@ class FileTier {
   void scan();
   bool make_space(uint64_t bytes) LOCKSTEP_EXCLUDES(mutex_);
   bool may_write(uint64_t bytes) LOCKSTEP_REQUIRES(mutex_);
-  void add(const std::string& name, uint64_t bytes) LOCKSTEP_REQUIRES(mutex_);
+  void add(const std::string& name, uint64_t owner, uint64_t bytes) LOCKSTEP_REQUIRES(mutex_);
+  void note_use(Entry& entry) LOCKSTEP_REQUIRES(mutex_);
+  // Which is to make way; there is one.
+  std::string oldest() const LOCKSTEP_REQUIRES(mutex_);
   bool remove(const std::string& name) LOCKSTEP_REQUIRES(mutex_);
   Result<void> write_file(const std::string& name, const StoredKey& key, RecordParts parts,
                           int& error_number);
@@ -98,8 +109,9 @@ class FileTier {
 
   mutable Mutex mutex_;
   std::unordered_map<std::string, Entry> entries_ LOCKSTEP_GUARDED_BY(mutex_);
-  std::list<std::string> by_use_ LOCKSTEP_GUARDED_BY(mutex_);  // the oldest first
-  uint64_t reserved_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;    // of records being written
+  std::map<uint64_t, Owner> owners_ LOCKSTEP_GUARDED_BY(mutex_);  // none without a record
+  uint64_t uses_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
+  uint64_t reserved_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;  // of records being written
   double allowance_bytes_ LOCKSTEP_GUARDED_BY(mutex_) = 0;
   Clock::time_point allowance_at_ LOCKSTEP_GUARDED_BY(mutex_) = Clock::now();
   Clock::time_point no_writes_until_ LOCKSTEP_GUARDED_BY(mutex_) = {};

@@ -3,6 +3,7 @@
 import os
 import pathlib
 import signal
+import subprocess
 import time
 
 import pytest
@@ -238,3 +239,50 @@ def test_a_damaged_state_costs_time_alone(start, tmp_path):
     daemon.wait_until_logged("is not used, and is removed")
     assert daemon.metric("lockstep_cache_disk_failures_total", reason="unusable") == len(states)
     assert daemon.metric("lockstep_cache_tier_state_hits_total", tier="disk") == 0
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A file system of one MiB; what is done with it as mount does."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+
+    def mount(*options):
+        return subprocess.run(["mount", *options, str(folder)], capture_output=True, check=False)
+
+    made = mount("-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs")
+    if made.returncode != 0:
+        pytest.skip("no file system can be mounted here")
+    yield folder, mount
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_is_a_line_in_the_log(start, disk):
+    folder, _ = disk
+    expected = straight(start, [PROMPT, *OTHERS])
+    tiers = ("--cache-dir", str(folder), "--cache-disk", "1")
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    for prompt, text in expected.items():
+        assert ask(daemon, prompt)[0] == text
+    daemon.wait_until_logged("the disk is full")
+    assert daemon.metric("lockstep_cache_disk_failures_total", reason="write") > 0
+    for prompt, text in expected.items():
+        assert ask(daemon, prompt)[0] == text
+    assert daemon.stop() == 0
+    assert not list(folder.glob("new-*"))
+
+
+def test_a_disk_that_becomes_read_only_is_a_line_in_the_log(start, disk):
+    folder, mount = disk
+    expected = straight(start, [PROMPT, *OTHERS[:2]])
+    tiers = ("--cache-dir", str(folder), "--cache-disk", "1")
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    assert ask(daemon)[0] == expected[PROMPT]
+    assert daemon.stop() == 0
+    assert mount("-o", "remount,ro").returncode == 0
+    # At the start the key cannot be locked for writing: no files.
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    daemon.wait_until_logged("Read-only file system")
+    assert ask(daemon)[0] == expected[PROMPT]
+    assert daemon.get("/slots").status_code == 501
+    assert daemon.stop() == 0

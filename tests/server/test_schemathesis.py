@@ -14,9 +14,10 @@ SEED = int(os.environ.get("LOCKSTEP_TEST_SEED", 20260101))
 
 
 @pytest.fixture(scope="module")
-def served():
+def served(tmp_path_factory):
     # A short context and few choices: simulated requests ask for all there is.
-    running = Daemon(DEMO, "--served-model-name", "demo", "--context", "64", "--max-n", "4")
+    running = Daemon(DEMO, "--served-model-name", "demo", "--context", "64", "--max-n", "4",
+                     "--cache-dir", str(tmp_path_factory.mktemp("cache")))
     running.wait_until_ready()
     yield running
     assert running.stop() == 0

@@ -17,7 +17,7 @@ namespace lockstep {
 struct AnswerPlan {
   std::vector<Request> requests;  // prompt after prompt, `choices` for each
   size_t choices = 1;
-  // Of which the first request is the conversation, where any are kept; none: it is no one's.
+  // The slot whose conversation the first request is, where any are kept; none: no slot's.
   std::optional<uint32_t> slot = {};
   ReasoningCount reasoning = {};  // of each request, before its first token
   std::string constraint = {};    // the field that says what the answer must be, for errors

@@ -213,8 +213,8 @@ Result<uint64_t> Conversations::save(const std::string& owner, std::string_view 
   const std::filesystem::path own = folder(owner);
   if (auto made = make_folder(own, name); !made) return std::unexpected(made.error());
   const std::string bytes = conversation_bytes(conversation, settings_.model);
-  const std::filesystem::path temporary = own / fmt::format("{}{}", kTemporaryBegin, name);
-  const MutexLock lock(files_mutex_);
+  const std::filesystem::path temporary =
+      own / fmt::format("{}{}", kTemporaryBegin, next_temporary_++);
   if (!write_file(temporary, bytes) || ::rename(temporary.c_str(), (own / name).c_str()) != 0) {
     const int number = errno;
     ::unlink(temporary.c_str());

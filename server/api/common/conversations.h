@@ -7,6 +7,7 @@
 // computes the rest.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -81,7 +82,7 @@ class Conversations {
   Result<void> make_folder(const std::filesystem::path& folder, std::string_view name) const;
 
   const Settings settings_;
-  mutable Mutex files_mutex_;  // of one that is written, whose other name it has until it is whole
+  mutable std::atomic<uint64_t> next_temporary_ = 1;  // names of files until they are whole
   mutable Mutex mutex_;
   // By owner and slot; as many as have been used.
   std::map<std::pair<std::string, uint32_t>, Slot> slots_ LOCKSTEP_GUARDED_BY(mutex_);

@@ -130,6 +130,43 @@ TEST_F(FileTierTest, the_oldest_use_makes_way_also_after_a_restart) {
   EXPECT_EQ(tier->statistics().evictions, 1U);
 }
 
+// However much one owner writes, the others keep what is at most their share.
+TEST_F(FileTierTest, an_owner_with_more_than_the_mean_makes_way_first) {
+  const auto key_of = [](uint64_t owner, uint64_t number) {
+    StoredKey key = stored_key(100 * owner + number);
+    key.owner = owner;
+    return key;
+  };
+  const auto count = [&](const FileTier& tier, uint64_t owner) {
+    size_t found = 0;
+    for (uint64_t number = 0; number < 100; ++number) {
+      found += tier.contains(key_of(owner, number)) ? 1 : 0;
+    }
+    return found;
+  };
+  const auto write_as = [&](FileTier& tier, uint64_t owner, uint64_t begin, uint64_t end) {
+    for (uint64_t number = begin; number < end; ++number) {
+      EXPECT_TRUE(tier.write(key_of(owner, number), page_.parts()));
+    }
+  };
+  {
+    const auto tier = open(settings(9));
+    write_as(*tier, 1, 0, 2);
+    write_as(*tier, 2, 0, 20);
+    EXPECT_EQ(count(*tier, 1), 2U) << "the oldest, and another's";
+    EXPECT_EQ(count(*tier, 2), 7U);
+    EXPECT_TRUE(tier->contains(key_of(2, 19)) && !tier->contains(key_of(2, 12)));
+  }
+  const auto tier = open(settings(9));
+  write_as(*tier, 2, 20, 40);
+  EXPECT_EQ(count(*tier, 1), 2U) << "names tell whose they are";
+  write_as(*tier, 3, 0, 20);
+  EXPECT_EQ(count(*tier, 1), 2U);
+  EXPECT_EQ(count(*tier, 2) + count(*tier, 3), 7U);
+  EXPECT_GE(count(*tier, 2), 2U) << "the mean is three";
+  EXPECT_GE(count(*tier, 3), 2U);
+}
+
 TEST_F(FileTierTest, a_smaller_quota_is_heeded_at_the_start) {
   {
     const auto tier = open();
@@ -191,7 +228,7 @@ TEST_F(FileTierTest, torn_foreign_and_odd_files_are_left_out) {
     for (const uint64_t number : {1U, 2U, 3U, 4U}) write(*tier, number);
   }
   const auto file_of = [&](uint64_t number) {
-    return settings().directory / fmt::format("{:016x}{:016x}-0.page", ~number, number);
+    return settings().directory / fmt::format("{:016x}{:016x}-0-{:016x}.page", ~number, number, 0);
   };
   std::filesystem::resize_file(file_of(1), record_bytes(page_.parts()) - 1);
   std::filesystem::permissions(file_of(2), std::filesystem::perms(0640));

@@ -182,7 +182,11 @@ TEST_F(PageTiersTest, what_is_erased_while_it_is_written_or_read_does_not_come_b
 // They have memory of their own, and other names.
 TEST_F(PageTiersTest, states_are_kept_beside_pages_and_take_no_place_of_theirs) {
   cache_.has_states = true;
-  const auto state = [](uint64_t number) { return StoredKey::state(stored_key(number).prefix); };
+  const auto state = [](uint64_t number) {
+    StoredKey key = stored_key(number);
+    key.kind = StoredKind::kState;
+    return key;
+  };
   const auto save_state = [&](PageTiers& tiers, uint64_t number) {
     cache_.states[1] = number * 1000 + 1;
     while (!tiers.save(state(number), 1, /*makes_way=*/true)) EXPECT_TRUE(tiers.settle(kLong));
