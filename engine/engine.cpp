@@ -79,8 +79,6 @@ struct Engine::Parts {
   Result<void> load();
   // kInvalidInput for a token outside of the vocabulary.
   Result<void> check_tokens(std::span<const TokenId> tokens) const;
-  // kInvalidInput for what can never be served.
-  Result<void> check_request(const Request& request) const;
   // Memory of the host alone can be handed over.
   MemoryKeeping keeping() const {
     return layout.rules().traits.memory_can_be_kept ? options.keep_memory : MemoryKeeping::kNo;
@@ -446,7 +444,8 @@ void Engine::set_waiting_limits(uint32_t requests, uint32_t prompt_tokens) {
   parts_->waiting.prompt_tokens = prompt_tokens;
 }
 
-Result<void> Engine::Parts::check_request(const Request& request) const {
+Result<void> Engine::check_request(const Request& request) const {
+  const ModelInfo& info = parts_->info;
   const size_t context = info.context_tokens;
   if (request.prompt.empty()) return invalid_input("the prompt has no tokens");
   if (request.embedding && info.pooling.empty()) {
@@ -466,7 +465,7 @@ Result<void> Engine::Parts::check_request(const Request& request) const {
         "a sequence has at most {} tokens; {} were requested ({} of the prompt and {} to generate)",
         context, prompt + generated, prompt, generated);
   }
-  return check_tokens(request.prompt);
+  return parts_->check_tokens(request.prompt);
 }
 
 Result<RequestId> Engine::submit(Request request) {
@@ -488,7 +487,7 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
   }
   for (Request& request : requests) {
     if (!parts_->knows_segments) request.second_text = std::numeric_limits<size_t>::max();
-    if (auto checked = parts_->check_request(request); !checked) {
+    if (auto checked = check_request(request); !checked) {
       return std::unexpected(checked.error());
     }
   }

@@ -73,6 +73,8 @@ class Engine final : public LogitSource {
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
   // loading, draining or full for this tenant; then with the time after which there may be space.
   Result<RequestId> submit(Request request);
+  // Fails as submit() does for a request that can never be served; queues nothing.
+  Result<void> check_request(const Request& request) const;
   // All of them or none; their ids in the same order. Embeddings that come together take one place
   // of those that may wait.
   Result<std::vector<RequestId>> submit_all(std::vector<Request> requests);

@@ -65,6 +65,8 @@ struct Row {
 constexpr Row kRows[] = {
     {"POST", "/v1/completions", post_completions, Use::kGenerate},
     {"POST", "/v1/chat/completions", post_chat_completions, Use::kGenerate},
+    {"POST", "/v1/completions/render", post_completions_render, Use::kPrepare},
+    {"POST", "/v1/chat/completions/render", post_chat_completions_render, Use::kPrepare},
     {"POST", "/v1/embeddings", post_embeddings, Use::kGenerate},
     {"POST", "/v1/rerank", post_rerank, Use::kGenerate},
     {"POST", "/rerank", post_rerank, Use::kGenerate},

@@ -272,7 +272,8 @@ def test_so_many_requests_at_once(keyed):
 
 
 PREPARED = {"/tokenize": "prompt", "/detokenize": "tokens", "/apply-template": "messages",
-            "/v1/messages/count_tokens": "messages"}
+            "/v1/messages/count_tokens": "messages", "/v1/completions/render": "prompt",
+            "/v1/chat/completions/render": "messages"}
 
 
 def tokens_left(answer):

@@ -207,7 +207,9 @@ def test_few_requests_that_wait_hold_less_than_twice_their_bytes(engaged, name):
 
 
 PREPARED = {"/tokenize": {"model": "m", "prompt": "a"}, "/apply-template": CHAT,
-            "/v1/messages/count_tokens": {"model": "m", "messages": MESSAGES}}
+            "/v1/messages/count_tokens": {"model": "m", "messages": MESSAGES},
+            "/v1/completions/render": {"model": "m", "prompt": "a"},
+            "/v1/chat/completions/render": CHAT}
 
 
 def test_a_long_text_that_was_sent_leaves_no_memory_behind(engaged):

@@ -16,6 +16,8 @@ ENDPOINTS = {
 }
 OTHERS = {
     "/v1/messages/count_tokens": {"messages": MESSAGES},
+    "/v1/completions/render": {"prompt": "a"},
+    "/v1/chat/completions/render": {"messages": MESSAGES},
     "/tokenize": {"prompt": "a"},
     "/apply-template": {"messages": MESSAGES},
 }

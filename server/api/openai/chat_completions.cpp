@@ -1,4 +1,4 @@
-// POST /v1/chat/completions.
+// POST /v1/chat/completions and /v1/chat/completions/render.
 #include <utility>
 
 #include "server/api/common/answer.h"
@@ -11,6 +11,8 @@
 
 namespace lockstep {
 namespace {
+
+constexpr std::string_view kChatIdPrefix = "chatcmpl-";
 
 // The parts of a request that are kept while its answer is made: neither its body nor its messages.
 struct PreparedChat {
@@ -51,6 +53,14 @@ ApiResult<PreparedChat> prepare_chat(const ServedModel& model, const HttpRequest
   return prepared;
 }
 
+ApiResult<std::string> render_chat(const ServedModel& model, const HttpRequest& request) {
+  const auto prepared = prepare_chat(model, request);
+  if (!prepared) return std::unexpected(prepared.error());
+  auto texts = render_prompts(model, prepared->plan, kChatIdPrefix);
+  if (!texts) return std::unexpected(texts.error());
+  return std::move(texts->front());
+}
+
 }  // namespace
 
 ApiResult<void> post_chat_completions(Call& call) {
@@ -59,14 +69,18 @@ ApiResult<void> post_chat_completions(Call& call) {
   AnswerPlan& plan = prepared->plan;
   ChatFormat format(call.model.engine().tokenizer(), prepared->logprobs,
                     std::move(prepared->rules));
-  AnswerHead head = answer_head(call.model, "chatcmpl-", "chat.completion", "chat.completion.chunk",
-                                prepared->name);
+  AnswerHead head = answer_head(call.model, kChatIdPrefix, "chat.completion",
+                                "chat.completion.chunk", prepared->name);
   if (!prepared->stream) {
     ChoicesBody writer(std::move(head), format);
     return answer_whole(call, std::move(plan), writer);
   }
   ChoicesStream writer(std::move(head), format, plan.requests.size(), prepared->include_usage);
   return answer_stream(call, std::move(plan), writer);
+}
+
+ApiResult<void> post_chat_completions_render(Call& call) {
+  return answer_prepared(call, render_chat);
 }
 
 }  // namespace lockstep

@@ -43,6 +43,21 @@ Json usage_object(const AnswerUsage& usage) {
             {"rejected_prediction_tokens", usage.rejected_draft_tokens}}}};
 }
 
+// As text from the start: a value for each token would take many times its bytes.
+ApiResult<std::vector<std::string>> render_prompts(const ServedModel& model, const AnswerPlan& plan,
+                                                   std::string_view id_prefix) {
+  std::vector<std::string> texts;
+  for (size_t index = 0; index < plan.requests.size(); index += plan.choices) {
+    const Request& request = plan.requests[index];
+    if (const auto checked = model.engine().check_request(request); !checked) {
+      return std::unexpected(model.to_api_error(checked.error()));
+    }
+    texts.push_back(fmt::format(R"({{"request_id":"{}","token_ids":[{}],"features":null}})",
+                                random_id(id_prefix), fmt::join(request.prompt, ",")));
+  }
+  return texts;
+}
+
 std::string ChoicesBody::body(const std::vector<Output>& whole, const AnswerUsage& usage) {
   Json choices = Json::array();
   for (size_t index = 0; index < whole.size(); ++index) {

@@ -11,6 +11,7 @@
 
 #include "engine/base/json.h"
 #include "engine/engine.h"
+#include "server/api/common/answer.h"
 #include "server/api/common/answer_writer.h"
 #include "server/api/common/served_model.h"
 
@@ -35,6 +36,12 @@ Json choices_object(const AnswerHead& head, const std::string& object, Json choi
 
 // {"prompt_tokens":…,"completion_tokens":…,"total_tokens":…,…}.
 Json usage_object(const AnswerUsage& usage);
+
+// The JSON texts, prompt by prompt, that tell what would be computed for a plan:
+// {"request_id":…,"token_ids":[…],"features":null}, as vLLM's renderers have them. Fails as the
+// engine would for a request that can never be served; asks it for nothing else.
+ApiResult<std::vector<std::string>> render_prompts(const ServedModel& model, const AnswerPlan& plan,
+                                                   std::string_view id_prefix);
 
 // Belongs to one HTTP request.
 class ChoiceFormat {

@@ -1,4 +1,6 @@
-// POST /v1/completions.
+// POST /v1/completions and /v1/completions/render.
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "server/api/common/answer.h"
@@ -13,6 +15,7 @@ namespace lockstep {
 namespace {
 
 constexpr uint32_t kDefaultMaxTokens = 16;  // OpenAI's
+constexpr std::string_view kCompletionIdPrefix = "cmpl-";
 
 // The parts of a request that are kept while its answer is made: neither its body nor its prompts.
 struct PreparedCompletion {
@@ -69,6 +72,14 @@ ApiResult<PreparedCompletion> prepare_completion(const ServedModel& model,
                             .name = *parameters.model};
 }
 
+ApiResult<std::string> render_completion(const ServedModel& model, const HttpRequest& request) {
+  const auto prepared = prepare_completion(model, request);
+  if (!prepared) return std::unexpected(prepared.error());
+  const auto texts = render_prompts(model, prepared->plan, kCompletionIdPrefix);
+  if (!texts) return std::unexpected(texts.error());
+  return fmt::format("[{}]", fmt::join(*texts, ","));
+}
+
 }  // namespace
 
 ApiResult<void> post_completions(Call& call) {
@@ -78,14 +89,18 @@ ApiResult<void> post_completions(Call& call) {
   CompletionFormat format(call.model.engine().tokenizer(), prepared->logprobs, plan.choices,
                           std::move(prepared->echoed), prepared->echo,
                           prepared->skip_special_tokens);
-  AnswerHead head =
-      answer_head(call.model, "cmpl-", "text_completion", "text_completion", prepared->name);
+  AnswerHead head = answer_head(call.model, kCompletionIdPrefix, "text_completion",
+                                "text_completion", prepared->name);
   if (!prepared->stream) {
     ChoicesBody writer(std::move(head), format);
     return answer_whole(call, std::move(plan), writer);
   }
   ChoicesStream writer(std::move(head), format, plan.requests.size(), prepared->include_usage);
   return answer_stream(call, std::move(plan), writer);
+}
+
+ApiResult<void> post_completions_render(Call& call) {
+  return answer_prepared(call, render_completion);
 }
 
 }  // namespace lockstep

@@ -12,6 +12,10 @@ namespace lockstep {
 
 ApiResult<void> post_completions(Call& call);
 ApiResult<void> post_chat_completions(Call& call);
+// The token ids that the endpoints of the same names would compute, of the same bodies and with the
+// same errors; computes nothing.
+ApiResult<void> post_completions_render(Call& call);
+ApiResult<void> post_chat_completions_render(Call& call);
 ApiResult<void> post_embeddings(Call& call);
 ApiResult<void> post_rerank(Call& call);
 ApiResult<void> post_responses(Call& call);
