@@ -117,6 +117,7 @@ struct Engine::Parts {
   std::atomic<bool> ready = false;
   std::atomic<bool> draining = false;
   std::function<void(const Error&)> on_failure;
+  CacheEvents* cache_events = nullptr;
 
   std::optional<GpuPlatform> gpus;  // the machine's, used as the settings say
   std::unique_ptr<Ranks> ranks;
@@ -338,6 +339,7 @@ Result<void> Engine::Parts::load() {
     spdlog::info("tokens are drafted by {} where that pays", drafter->name);
   }
   limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
+  limits.cache_events = cache_events;
   std::random_device random;
   for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
   kept_pages = KeptPages::keep(
@@ -386,6 +388,10 @@ Result<void> Engine::load() {
 
 void Engine::set_failure_handler(std::function<void(const Error&)> handler) {
   parts_->on_failure = std::move(handler);
+}
+
+void Engine::publish_cache_events(CacheEvents& events) {
+  parts_->cache_events = &events;
 }
 
 std::optional<Error> Engine::failure() const {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/cache_events.h"
 #include "engine/base/json.h"
 #include "engine/base/result.h"
 #include "engine/interface/kept_memory.h"
@@ -52,6 +53,9 @@ class Engine final : public LogitSource {
   // lost, say): before every request ends with kError. From then on nothing is taken, with
   // kUnavailable; what is left is to end the process. It must not block. To be set before load().
   void set_failure_handler(std::function<void(const Error&)> handler);
+  // From the load on what the prefix cache knows is told there; it must outlive this. Before
+  // load(); without it nothing is told.
+  void publish_cache_events(CacheEvents& events);
   // Why the engine has failed; none: it has not.
   std::optional<Error> failure() const;
 

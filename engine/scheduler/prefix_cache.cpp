@@ -100,7 +100,16 @@ BlockId PrefixCache::insert(const CacheScope& scope, const Prefix& prefix) {
   block.tokens.assign(prefix.tokens.begin(), prefix.tokens.end());
   block.pages.resize(windows_.size());
   if (prefix.before != 0) blocks_.at(prefix.before).after.push_back(id);
+  if (events_ != nullptr) tell_stored(block);
   return id;
+}
+
+// The hash is 64 bits of the key, which is one of the engine's secret: it tells nothing of what it
+// was made of.
+void PrefixCache::tell_stored(const Block& block) {
+  std::optional<uint64_t> before;
+  if (block.before != 0) before = blocks_.at(block.before).key.low;
+  events_->store(block.key.low, before, block.tokens, before ? "" : block.scope.salt);
 }
 
 void PrefixCache::put(BlockId block, size_t group, uint32_t page) {
@@ -131,6 +140,7 @@ void PrefixCache::remove(BlockId id) {
     if (page) drop_page(*page);
   }
   if (block.state) slots_.drop(*block.state);
+  if (events_ != nullptr) events_->remove(block.key.low);
   if (block.before != 0) {
     std::vector<BlockId>& after = blocks_.at(block.before).after;
     after.back() == id ? after.pop_back() : void(std::erase(after, id));
@@ -201,7 +211,10 @@ std::vector<PrefixKey> PrefixCache::keys_from(BlockId id) const {
 }
 
 void PrefixCache::forget_all() {
+  CacheEvents* const events = std::exchange(events_, nullptr);  // told as one
   while (!blocks_.empty()) forget(blocks_.begin()->first);
+  events_ = events;
+  if (events_ != nullptr) events_->clear();
 }
 
 void PrefixCache::reset() {
@@ -214,6 +227,7 @@ void PrefixCache::reset() {
   unsaved_idle_count_ = 0;
   pool_.reset();
   slots_.reset();
+  if (events_ != nullptr) events_->clear();
 }
 
 std::optional<uint32_t> PrefixCache::take_slot() {

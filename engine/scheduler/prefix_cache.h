@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "engine/base/attention_window.h"
+#include "engine/base/cache_events.h"
 #include "engine/scheduler/page_pool.h"
 #include "engine/scheduler/prefix_key.h"
 #include "engine/scheduler/state_slots.h"
@@ -45,6 +46,10 @@ class PrefixCache {
   // `windows`: by group. `state_slots`: 0 where sequences have no states.
   PrefixCache(size_t page_count, std::vector<AttentionWindow> windows, size_t state_slots = 0)
       : windows_(std::move(windows)), pool_(page_count), uses_(page_count), slots_(state_slots) {}
+
+  // From now on blocks that become known, and those that are forgotten, are told there; it must
+  // outlive this. Null: nowhere.
+  void tell(CacheEvents* events) { events_ = events; }
 
   // The place of a page of tokens: the block of those before it, 0 for the first.
   struct Prefix {
@@ -157,12 +162,14 @@ class PrefixCache {
   uint32_t oldest() const;
   void evict(uint32_t page);
   void drop_page(uint32_t page);
+  void tell_stored(const Block& block);
   void remove(BlockId id);
   void remove_empty(BlockId id);
   void keep_state(BlockId id, uint32_t slot);
   size_t pages_saved(BlockId id) const;
 
   std::vector<AttentionWindow> windows_;  // by group
+  CacheEvents* events_ = nullptr;
   PagePool pool_;
   std::vector<PageUse> uses_;  // by page
   StateSlots slots_;

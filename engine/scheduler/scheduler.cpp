@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <new>
-#include <optional>
 #include <tuple>
 #include <utility>
 
@@ -20,7 +19,8 @@ Scheduler::Scheduler(const SchedulerLimits& limits)
               .shares_none = limits.whole_sequences,
               .state_slots = limits.state_slots,
               .secret = limits.cache_secret,
-              .store = limits.page_store}),
+              .store = limits.page_store,
+              .events = limits.cache_events}),
       prompts_most_{limits.batch_tokens, limits.batch_tokens} {
   CHECK(limits.sequence_count > 0 && limits.sequence_count <= limits.batch_tokens &&
             limits.sequence_count <= limits.logit_rows,

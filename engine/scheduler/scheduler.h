@@ -82,7 +82,8 @@ struct SchedulerLimits {
   double patience_seconds = 60;
   LatencyTargets targets = {};
   HashSecret cache_secret = {};
-  PageStore* page_store = nullptr;  // outlives the scheduler; null: none
+  PageStore* page_store = nullptr;      // outlives the scheduler; null: none
+  CacheEvents* cache_events = nullptr;  // hear of the prefix cache; outlive the scheduler
 };
 
 // Prompt tokens of one pass at most; at least 1 each. And their cost (prompt_work()); but

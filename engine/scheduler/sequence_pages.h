@@ -29,13 +29,15 @@ class SequencePages {
     // Sequences have states, and so many slots for them and for checkpoints; 0: they have none.
     size_t state_slots = 0;
     HashSecret secret = {};
-    PageStore* store = nullptr;  // that keeps pages longer than the cache; null: none does
+    PageStore* store = nullptr;     // that keeps pages longer than the cache; null: none does
+    CacheEvents* events = nullptr;  // PrefixCache::tell()
   };
 
   // `windows`: of the groups of the cache's layers.
   SequencePages(size_t page_count, std::vector<AttentionWindow> windows, const Rules& rules)
       : rules_(rules), cache_(page_count, std::move(windows), rules.state_slots) {
     if (has_store()) cache_.list_unsaved();
+    cache_.tell(rules.events);
   }
 
   // Pages of all groups that a sequence takes at most while it grows to so many tokens.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <list>
 #include <map>
 #include <vector>
@@ -113,6 +114,53 @@ TEST_F(PrefixCacheTest, the_key_alone_is_never_believed) {
   make_known(kAlice, {stored.key, 0, {&other_token, 1}}, second);
   EXPECT_FALSE(cache_.knows(second));
   EXPECT_EQ(find(kAlice, stored), page);
+}
+
+// The events that the cache has told since the last call.
+std::vector<CacheEvent> told(CacheEvents& events) {
+  std::vector<CacheEvent> taken;
+  EXPECT_TRUE(events.take(taken, std::chrono::milliseconds(0)));
+  return taken;
+}
+
+TEST_F(PrefixCacheTest, what_becomes_known_is_told_and_what_is_forgotten) {
+  using enum CacheEvent::Kind;
+  CacheEvents events;
+  cache_.tell(&events);
+  const CacheScope salted = {"alice", "salt"};
+  const uint32_t first = insert(salted, 1);
+  const uint32_t second = insert(salted, 2, first);
+  const uint32_t bobs = insert(kBob, 1);
+  const std::vector<CacheEvent> stored = told(events);
+  ASSERT_EQ(stored.size(), 3U);
+  const auto hash_of = [&](uint32_t page) { return cache_.key(blocks_.at(page)).low; };
+  EXPECT_EQ(stored[0], (CacheEvent{kStored, false, hash_of(first), {}, {1}, "salt"}));
+  EXPECT_EQ(stored[1], (CacheEvent{kStored, false, hash_of(second), hash_of(first), {2}, ""}));
+  EXPECT_EQ(stored[2], (CacheEvent{kStored, false, hash_of(bobs), {}, {1}, ""}));
+  EXPECT_NE(stored[0].block, stored[2].block);
+  const uint64_t before = hash_of(first);
+  const uint64_t after = hash_of(second);
+  forget(first);
+  const std::vector<CacheEvent> removed = told(events);
+  ASSERT_EQ(removed.size(), 2U);
+  EXPECT_EQ(removed[0], (CacheEvent{.kind = kRemoved, .block = after}));
+  EXPECT_EQ(removed[1], (CacheEvent{.kind = kRemoved, .block = before}));
+  cache_.forget_all();
+  EXPECT_EQ(told(events), std::vector{CacheEvent{.kind = kCleared}});
+  for (const uint32_t page : {first, second, bobs}) cache_.release(page);
+  cache_.reset();
+  EXPECT_EQ(told(events), std::vector{CacheEvent{.kind = kCleared}});
+}
+
+TEST_F(PrefixCacheTest, a_block_that_makes_way_is_told_to_be_gone) {
+  CacheEvents events;
+  for (int32_t token = 1; token <= 4; ++token) cache_.release(insert(kAlice, token));
+  cache_.tell(&events);
+  const BlockId oldest = cache_.find(kAlice, prefix(kAlice, 1));
+  const uint64_t hash = cache_.key(oldest).low;
+  EXPECT_TRUE(cache_.take().has_value());
+  EXPECT_EQ(told(events),
+            (std::vector{CacheEvent{.kind = CacheEvent::Kind::kRemoved, .block = hash}}));
 }
 
 TEST_F(PrefixCacheTest, held_pages_are_shared_and_unknown_ones_are_free_when_released) {

@@ -50,6 +50,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   if (chance(2)) limits_.draft_tokens = pick(7);
   states_.resize(limits_.state_slots);
   if (chance(2)) limits_.page_store = &store_.emplace(*this);
+  limits_.cache_events = &events_;
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};
   cells_.resize(limits_.page_count * limits_.page_tokens, kCleared);
@@ -191,6 +192,8 @@ void Simulation::pass() {
   scheduler_->computed();
   check_pages();
   check_slots();
+  told_.read(events_, limits_.page_tokens);
+  EXPECT_EQ(told_.count(), scheduler_->cache().block_count());
   for (const Chunk& chunk : schedule.chunks) after(chunk);
   if (!chance(4)) scheduler_->add_pass_seconds(static_cast<double>(pick(300)) / 100);
 }

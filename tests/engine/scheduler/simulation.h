@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/scheduler/scheduler.h"
+#include "tests/engine/scheduler/told_blocks.h"
 
 namespace lockstep {
 
@@ -133,6 +134,8 @@ class Simulation {
   SchedulerLimits limits_;
   PromptAllowance allowance_;
   std::optional<Store> store_;  // of some
+  CacheEvents events_;
+  ToldBlocks told_;  // of the cache
   std::optional<Scheduler> scheduler_;
   std::map<SequenceId, Life> live_;
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
