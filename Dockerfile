@@ -32,7 +32,9 @@ RUN cmake --preset release -DLOCKSTEP_TESTS=OFF -DCMAKE_CXX_COMPILER_LAUNCHER=cc
  && cmake --build build/release --target lockstepd \
  && strip build/release/lockstepd
 ARG SOURCE_DATE_EPOCH
-RUN deploy/docker/collect-image build/release/lockstepd LICENSE /image
+# For KV events, loaded where they are asked for.
+RUN deploy/docker/collect-image build/release/lockstepd LICENSE /image \
+      /lib/x86_64-linux-gnu/libzmq.so.5
 
 FROM ${CUDA_BASE} AS cuda
 
@@ -47,9 +49,10 @@ RUN ln -sfn "$(ls -d /usr/local/cuda-*.* | sort --version-sort | tail -n 1)" /us
  && cmake --build build/cuda --target lockstepd \
  && strip build/cuda/lockstepd
 ARG SOURCE_DATE_EPOCH
-# The first is loaded where GPUs are chosen; the others are what the driver's libraries ask for.
+# The first is loaded where GPUs are chosen, the second for KV events; the others are what the driver's
+# libraries ask for.
 RUN deploy/docker/collect-image build/cuda/lockstepd LICENSE /image \
-      /usr/local/cuda/lib64/libcublasLt.so.13 \
+      /usr/local/cuda/lib64/libcublasLt.so.13 /lib/x86_64-linux-gnu/libzmq.so.5 \
       /lib/x86_64-linux-gnu/libdl.so.2 /lib/x86_64-linux-gnu/libpthread.so.0 \
       /lib/x86_64-linux-gnu/librt.so.1
 

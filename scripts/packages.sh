@@ -13,6 +13,7 @@ build_packages=(
   libspdlog-dev          # log
   libssl-dev             # TLS, the hashes of API keys and of what is kept over a restart
   liburing-dev           # direct reads of model files
+  libzmq3-dev            # KV events to routers
   ninja-build
   nlohmann-json3-dev
   pkg-config

@@ -87,7 +87,8 @@ Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSource
       drain_seconds_(options_.drain_seconds),
       last_bytes_seconds_(seconds_of(options_.http.limits.write_deadline)) {
   model_.set_logs_prompts(options_.log_prompts);
-  metrics_.add_source([this] { return daemon_families(log_.dropped(), reloads_.outcome()); });
+  metrics_.add_source(
+      [this] { return daemon_families(log_.dropped(), reloads_.outcome(), publisher_.get()); });
   add_reloads();
 }
 
@@ -122,6 +123,7 @@ Result<void> Daemon::run() {
 // Clients can be told how far it is before what takes long begins: hence this order.
 Result<void> Daemon::start() {
   log_start(engine_->model(), options_);
+  if (auto publishing = publish_cache(); !publishing) return publishing;
   if (auto listening = listen(); !listening) return listening;
   status_ = std::make_unique<StatusReport>(model_, notifier_);
   watch_engine();
@@ -243,6 +245,21 @@ std::vector<HttpServer*> Daemon::servers() const {
     if (server != nullptr) servers.push_back(server);
   }
   return servers;
+}
+
+// Before the first scrape asks for its counters.
+Result<void> Daemon::publish_cache() {
+  if (options_.kv_events.empty()) return {};
+  auto socket = bind_event_socket(options_.kv_events);
+  if (!socket) return std::unexpected(socket.error());
+  const std::string topic = kv_topic(options_.kv_events_pod, model_.names().front());
+  const std::string endpoint = (*socket)->endpoint();
+  publisher_ =
+      std::make_unique<CachePublisher>(std::move(*socket), topic, engine_->model().kv_page_tokens);
+  engine_->publish_cache_events(publisher_->events());
+  spdlog::info("KV events on {}, topic {}", endpoint, topic);
+  for (const std::string& warning : event_exposure_warnings(endpoint)) spdlog::warn("{}", warning);
+  return {};
 }
 
 Result<void> Daemon::load() {

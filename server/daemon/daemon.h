@@ -8,6 +8,7 @@
 
 #include "server/access/access.h"
 #include "server/api/common/served_model.h"
+#include "server/daemon/cache_publisher.h"
 #include "server/daemon/daemon_log.h"
 #include "server/daemon/gate_limits.h"
 #include "server/daemon/memory_store.h"
@@ -50,6 +51,7 @@ class Daemon {
   std::vector<HttpServer*> servers() const;  // those that there are
   void log_listeners() const;
   Heartbeat heartbeat() const;
+  Result<void> publish_cache();
   Result<void> load();
   void watch_engine();
   void add_reloads();
@@ -59,6 +61,7 @@ class Daemon {
 
   const Options options_;
   DaemonLog& log_;
+  std::unique_ptr<CachePublisher> publisher_;  // outlives the engine; none: no KV events
   std::unique_ptr<Engine> engine_;
   ServedModel model_;
   Metrics metrics_;

@@ -6,11 +6,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "server/daemon/cache_publisher.h"
 #include "server/daemon/reloads.h"
 
 namespace lockstep {
 
+// `publisher`: null where no KV events are published; they are counted as none then.
 std::vector<prometheus::MetricFamily> daemon_families(uint64_t log_messages_dropped,
-                                                      const Reloads::Outcome& last_reload);
+                                                      const Reloads::Outcome& last_reload,
+                                                      const CachePublisher* publisher);
 
 }  // namespace lockstep

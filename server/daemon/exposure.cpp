@@ -65,4 +65,12 @@ std::vector<std::string> probe_exposure_notes(const std::vector<std::string>& ad
   return notes;
 }
 
+std::vector<std::string> event_exposure_warnings(const std::string& endpoint) {
+  if (endpoint.starts_with("ipc://") || !is_exposed(endpoint)) return {};
+  return {fmt::format(
+      "{} (--kv-events) gives all prompts and answers as token ids, without a key and without TLS, "
+      "to everyone who can reach it: let a network policy leave it to the router",
+      endpoint)};
+}
+
 }  // namespace lockstep

@@ -17,4 +17,8 @@ std::vector<std::string> exposure_warnings(const std::vector<std::string>& addre
 std::vector<std::string> probe_exposure_notes(const std::vector<std::string>& addresses,
                                               bool metrics_ask_for_keys);
 
+// `endpoint`: as EventSocket::endpoint() gives it. A line where it is neither loopback nor a Unix
+// socket: nothing is asked of subscribers.
+std::vector<std::string> event_exposure_warnings(const std::string& endpoint);
+
 }  // namespace lockstep

@@ -273,6 +273,15 @@ const std::vector<OptionRow>& rows() {
        "Whose names GET /metrics tells the main metrics in once more, for dashboards and gateways "
        "that know those",
        [](const Json& v, Options& o) { o.metrics_aliases = v.get<std::string>(); }},
+      {"kv-events", kServe, kText, "", 0, 0, {},
+       "Where changes of the prefix cache are published over ZeroMQ for routers, as vLLM's KV "
+       "events: tcp://ADDRESS:PORT (* for any of either) or ipc://PATH. A client that "
+       "connects reads all prompts and answers as token ids. Empty: nowhere",
+       [](const Json& v, Options& o) { o.kv_events = v.get<std::string>(); }},
+      {"kv-events-pod", kServe, kText, "", 0, 0, {},
+       "This server's name in the topic of KV events, kv@NAME@MODEL, as the router knows it. "
+       "Empty: the host's name",
+       [](const Json& v, Options& o) { o.kv_events_pod = v.get<std::string>(); }},
       {"log-level", kAll | kSimulate, kChoice, "info", 0, 0,
        {"trace", "debug", "info", "warn", "error", "off"},
        "Least severe messages that go to standard error",

@@ -33,6 +33,8 @@ struct Options {
   bool ui = true;
   std::string keep_weights = "auto";
   std::string metrics_aliases = "none";
+  std::string kv_events = {};      // where they are published; empty: nowhere
+  std::string kv_events_pod = {};  // this server in their topic; empty: the host's name
   std::string log_level = "info";
   std::string log_format = "logfmt";
   bool log_prompts = false;

@@ -4,7 +4,9 @@ be checked without building: scripts/checks/test_container does that."""
 import hashlib
 import json
 import os
+import pathlib
 import re
+import shutil
 import subprocess
 import sys
 
@@ -99,6 +101,27 @@ def test_the_image_holds_a_valid_list_of_all_that_is_in_it(tmp_path):
     owner = {each["relatedSpdxElement"]: each["spdxElementId"] for each in owners}
     (library,) = [file for name, file in listed.items() if name.endswith("/libssl.so.3")]
     assert owner[library["SPDXID"]] == packages["libssl3"]["SPDXID"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the image is tried with chroot, which needs root")
+def test_the_image_has_what_its_program_loads_later(tmp_path):
+    """The library of KV events, with all that it loads itself: it is found and used in there."""
+    named = re.findall(r"(/lib/x86_64-linux-gnu/libzmq\.so\.\d+)", (ROOT / "Dockerfile").read_text())
+    assert len(named) == 2 and len(set(named)) == 1  # of both images
+    if not pathlib.Path(named[0]).exists():
+        pytest.skip("without ZeroMQ: libzmq is not installed")
+    image = tmp_path / "image"
+    subprocess.run([DEPLOY / "docker/collect-image", server.PROGRAM, ROOT / "LICENSE", image,
+                    named[0]], check=True, capture_output=True)
+    shutil.copy(ROOT / "config/demo.gguf", image / "models")
+    # An address of no machine: the refusal is ZeroMQ's.
+    refused = subprocess.run(
+        ["chroot", image, "/usr/local/bin/lockstepd", "serve", "--model", "/models/demo.gguf",
+         "--kv-events", "tcp://192.0.2.1:5557"], capture_output=True, text=True)
+    if "without ZeroMQ" in refused.stderr:
+        pytest.skip("without ZeroMQ: this program is built without it")
+    assert refused.returncode == 1
+    assert "tcp://192.0.2.1:5557 (--kv-events): Cannot assign" in refused.stderr, refused.stderr
 
 
 def test_the_services_are_closed():

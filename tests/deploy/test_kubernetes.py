@@ -25,7 +25,8 @@ EXTENSIONS = {
 
 def documents():
     for path in sorted(FOLDER.rglob("*.yaml")):
-        if path.name == "kustomization.yaml" or path.parent.name in ("example", "gpu"):
+        if path.name == "kustomization.yaml" or path.parent.name in (
+                "example", "gpu", "kv-events"):
             continue
         for document in yaml.safe_load_all(path.read_text()):
             yield path.relative_to(FOLDER), document
@@ -122,6 +123,31 @@ def test_the_component_for_gpus_asks_for_them_and_for_no_huge_pages():
     assert result.returncode == 0, result.stderr
     assert json.loads(result.stdout)["devices"]["value"] == "gpu"
     assert patched[0]["args"] == container()["args"]
+
+
+def test_the_component_for_events_publishes_them_to_the_picker_alone():
+    folder = FOLDER / "kv-events"
+    deployment = merged(find("Deployment"), yaml.safe_load((folder / "events.yaml").read_text()))
+    policy = yaml.safe_load((folder / "network-policy.yaml").read_text())
+    for document in (deployment, policy):
+        kubernetes_validate.validate(document, VERSION, strict=True)
+    (patched,) = deployment["spec"]["template"]["spec"]["containers"]
+    environment = {each["name"]: each.get("value", "10.0.0.1") for each in patched["env"]}
+    address = environment.pop("POD_IP")
+    environment = {name: value.replace("$(POD_IP)", address)
+                   for name, value in environment.items()}
+    result = server.run_program("--print-config", environment=environment)
+    assert result.returncode == 0, result.stderr
+    options = {name: entry["value"] for name, entry in json.loads(result.stdout).items()}
+    ports = {port["name"]: port["containerPort"] for port in patched["ports"]}
+    assert options["kv-events"] == f"tcp://*:{ports['kv-events']}"
+    assert options["kv-events-pod"] == f"{address}:{ports['http']}"
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+    picker = find("Deployment", "lockstepd-endpoint-picker")["spec"]["template"]["metadata"]["labels"]
+    assert policy["spec"]["ingress"] == [
+        {"from": [{"podSelector": {"matchLabels": picker}}],
+         "ports": [{"protocol": "TCP", "port": "kv-events"}]}]
 
 
 def test_every_selector_meets_the_pods():

@@ -47,5 +47,15 @@ TEST(Exposure, the_listener_for_probes_is_said_to_be_open) {
               ElementsAre(AllOf(HasSubstr("tells health without a key to"))));
 }
 
+TEST(Exposure, a_publisher_of_events_is_said_to_be_open_where_it_is) {
+  for (const char* endpoint : {"tcp://127.0.0.1:5557", "tcp://[::1]:5557", "ipc:///run/kv"}) {
+    EXPECT_THAT(event_exposure_warnings(endpoint), IsEmpty()) << endpoint;
+  }
+  for (const char* endpoint : {"tcp://0.0.0.0:5557", "tcp://[::]:5557", "tcp://192.0.2.1:5557"}) {
+    EXPECT_THAT(event_exposure_warnings(endpoint),
+                ElementsAre(AllOf(HasSubstr(endpoint), HasSubstr("--kv-events"))));
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,0 +1,128 @@
+#include <zmq.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "engine/base/dynamic_library.h"
+#include "server/daemon/event_socket.h"
+
+namespace lockstep {
+namespace {
+
+// Messages that are kept for a subscriber that does not read: some tens of MiB at most, as the
+// publisher bounds a message. Then it loses some, and their numbers tell it.
+constexpr int kMessagesKept = 1000;
+// The most that a subscriber may send at a time: a topic that it wants.
+constexpr int64_t kSubscriptionBytesMost = 4096;
+
+// The functions of libzmq that are called.
+struct ZmqLibrary {
+  decltype(&zmq_ctx_new) make_context = nullptr;
+  decltype(&zmq_ctx_term) end_context = nullptr;
+  decltype(&zmq_socket) make_socket = nullptr;
+  decltype(&zmq_close) close = nullptr;
+  decltype(&zmq_setsockopt) set_option = nullptr;
+  decltype(&zmq_getsockopt) get_option = nullptr;
+  decltype(&zmq_bind) bind = nullptr;
+  decltype(&zmq_send) send = nullptr;
+  decltype(&zmq_strerror) error_text = nullptr;
+  decltype(&zmq_errno) error_number = nullptr;
+
+  std::string last_error() const { return error_text(error_number()); }
+};
+
+Result<ZmqLibrary> load_zmq() {
+  const auto library = DynamicLibrary::open({"libzmq.so.5"});
+  if (!library) return std::unexpected(library.error());
+  ZmqLibrary calls;
+  const char* missing = nullptr;
+  const auto take = [&](const char* name, auto& function) {
+    if (!library->find(name, function) && missing == nullptr) missing = name;
+  };
+  take("zmq_ctx_new", calls.make_context);
+  take("zmq_ctx_term", calls.end_context);
+  take("zmq_socket", calls.make_socket);
+  take("zmq_close", calls.close);
+  take("zmq_setsockopt", calls.set_option);
+  take("zmq_getsockopt", calls.get_option);
+  take("zmq_bind", calls.bind);
+  take("zmq_send", calls.send);
+  take("zmq_strerror", calls.error_text);
+  take("zmq_errno", calls.error_number);
+  if (missing != nullptr) return machine_refused("libzmq.so.5 has no {}", missing);
+  return calls;
+}
+
+class ZmqSocket final : public EventSocket {
+ public:
+  explicit ZmqSocket(const ZmqLibrary& zmq) : zmq_(zmq) {}
+  ~ZmqSocket() override {
+    if (socket_ != nullptr) zmq_.close(socket_);
+    if (context_ != nullptr) zmq_.end_context(context_);
+  }
+  ZmqSocket(const ZmqSocket&) = delete;
+  ZmqSocket& operator=(const ZmqSocket&) = delete;
+
+  Result<void> bind(const std::string& endpoint) {
+    const auto refused = [&] {
+      return machine_refused("KV events cannot be published at {} (--kv-events): {}", endpoint,
+                             zmq_.last_error());
+    };
+    context_ = zmq_.make_context();
+    if (context_ == nullptr) return refused();
+    socket_ = zmq_.make_socket(context_, ZMQ_PUB);
+    if (socket_ == nullptr) return refused();
+    // Messages that subscribers have not read at the end of the process are lost.
+    const bool is_set = set(ZMQ_LINGER, 0) && set(ZMQ_SNDHWM, kMessagesKept) &&
+                        set(ZMQ_MAXMSGSIZE, kSubscriptionBytesMost) &&
+                        set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0);
+    if (!is_set || zmq_.bind(socket_, endpoint.c_str()) != 0) return refused();
+    std::array<char, 1024> bound{};
+    size_t size = bound.size();
+    if (zmq_.get_option(socket_, ZMQ_LAST_ENDPOINT, bound.data(), &size) != 0) return refused();
+    endpoint_ = bound.data();
+    return {};
+  }
+
+  bool send(std::string_view topic, std::string_view sequence, std::string_view payload) override {
+    return send_frame(topic, ZMQ_SNDMORE) && send_frame(sequence, ZMQ_SNDMORE) &&
+           send_frame(payload, 0);
+  }
+
+  std::string endpoint() const override { return endpoint_; }
+
+ private:
+  template <typename Value>
+  bool set(int option, Value value) {
+    return zmq_.set_option(socket_, option, &value, sizeof value) == 0;
+  }
+  bool send_frame(std::string_view frame, int flags) {
+    return zmq_.send(socket_, frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
+  }
+
+  const ZmqLibrary zmq_;
+  void* context_ = nullptr;
+  void* socket_ = nullptr;
+  std::string endpoint_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<EventSocket>> bind_event_socket(const std::string& endpoint) {
+  if (!endpoint.starts_with("tcp://") && !endpoint.starts_with("ipc://")) {
+    return invalid_input("--kv-events: must be tcp://ADDRESS:PORT or ipc://PATH, not \"{:.200}\"",
+                         endpoint);
+  }
+  const auto zmq = load_zmq();
+  if (!zmq) {
+    return machine_refused(
+        "KV events cannot be published at {} (--kv-events): {}. Install it (Debian's libzmq5)",
+        endpoint, zmq.error().message);
+  }
+  auto socket = std::make_unique<ZmqSocket>(*zmq);
+  if (auto bound = socket->bind(endpoint); !bound) return std::unexpected(bound.error());
+  return socket;
+}
+
+}  // namespace lockstep
