@@ -21,7 +21,7 @@ int run_simulate(const std::vector<std::string>& arguments);
 int run_hash_key(const std::vector<std::string>& arguments);
 
 // A machine's plan as JSON, which `lockstepd plan --json` prints: indented, without a newline at
-// its end.
-std::string plan_json(const MachinePlan& plan);
+// its end. `users`: users_json() of what was asked, or null.
+std::string plan_json(const MachinePlan& plan, const Json& users = Json());
 
 }  // namespace lockstep

@@ -1,9 +1,11 @@
 // lockstepd plan: before anything is loaded, how the model would lie on this machine, what is wrong
 // with the machine and how to mend it, and the speed to expect, with the arithmetic.
 #include <iostream>
+#include <optional>
 
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
+#include "server/commands/plan_users.h"
 
 namespace lockstep {
 namespace {
@@ -189,6 +191,8 @@ int run_plan(const std::vector<std::string>& arguments) {
   line.app().add_flag("--json", json, "As JSON");
   line.app().add_flag("!--no-measure", measure,
                       "Leave out the speed, which takes seconds and an idle machine to measure");
+  UsersOptions users;
+  add_users_options(line.app(), users);
   line.app().footer(
       "Exit codes: 0; 1 where the model does not fit or a GPU is not there; 2 for what was given.");
   const auto values = line.parse(arguments);
@@ -198,8 +202,14 @@ int run_plan(const std::vector<std::string>& arguments) {
   if (const auto given = check_model_given(options); !given) return report(given.error());
   const auto plan = plan_machine(options.engine, measure);
   if (!plan) return report(plan.error());
+  std::optional<UsersPlan> fleet;
+  if (users.users > 0 && plan->fits) {
+    auto planned = plan_users(users, options.engine, *plan);
+    if (!planned) return report(planned.error());
+    fleet = *planned;
+  }
   if (json) {
-    std::cout << plan_json(*plan) << '\n';
+    std::cout << plan_json(*plan, fleet ? users_json(users, *fleet) : Json()) << '\n';
   } else {
     print_machine(*plan);
     print_gpus(*plan);
@@ -207,6 +217,7 @@ int run_plan(const std::vector<std::string>& arguments) {
     print_faults(*plan);
     print_ranks(*plan);
     if (measure) print_speed(*plan);
+    if (fleet) print_users(users, *fleet);
   }
   return plan->fits ? 0 : 1;
 }

@@ -72,7 +72,7 @@ Json to_json(const MachinePlan::Rank& rank) {
 
 }  // namespace
 
-std::string plan_json(const MachinePlan& plan) {
+std::string plan_json(const MachinePlan& plan, const Json& users) {
   Json body = {{"model", plan.model},
                {"architecture", plan.architecture},
                {"format", plan.format},
@@ -120,6 +120,7 @@ std::string plan_json(const MachinePlan& plan) {
   for (const MachinePlan::Replica& replica : plan.replicas) {
     body["replicas"].push_back({{"what", replica.what}, {"extra_bytes", replica.extra_bytes}});
   }
+  if (!users.is_null()) body["users"] = users;
   return to_indented_text(body);
 }
 

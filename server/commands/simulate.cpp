@@ -9,14 +9,13 @@
 
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
+#include "server/commands/simulated_load.h"
 #include "server/options/version.h"
 
 namespace lockstep {
 namespace {
 
-constexpr size_t kPageTokens = 64;
 constexpr size_t kContextTokens = 4096;  // of a sequence, where --kv-pages is auto
-constexpr size_t kReplicasMost = 10'000;
 
 struct SimulateOptions {
   std::filesystem::path costs;
@@ -87,37 +86,6 @@ void add_fleet_options(CLI::App& app, SimulateOptions& options) {
   app.add_flag("--json", options.json, "As JSON");
 }
 
-// The output of `bench --json`.
-struct BenchFile {
-  std::vector<BenchRow> rows;
-  size_t batch_tokens = 0;
-};
-
-Result<BenchFile> parse_bench(std::string_view text) {
-  const auto body = parse_json(text);
-  if (!body) {
-    return invalid_input("is not the output of `lockstepd bench --json`: {}", body.error().message);
-  }
-  try {
-    BenchFile file{.rows = {}, .batch_tokens = body->at("batch_tokens").get<size_t>()};
-    for (const Json& row : body->at("results")) {
-      file.rows.push_back({.prompt_tokens = row.at("prompt_tokens").get<size_t>(),
-                           .generated_tokens = row.at("generated_tokens").get<size_t>(),
-                           .depth_tokens = row.at("depth_tokens").get<size_t>(),
-                           .sequences = row.at("sequences").get<size_t>(),
-                           .tokens_per_second = row.at("tokens_per_second").get<double>()});
-    }
-    const bool usable = std::ranges::all_of(file.rows, [](const BenchRow& row) {
-      return (row.prompt_tokens > 0) != (row.generated_tokens > 0) && row.sequences > 0 &&
-             row.tokens_per_second > 0;
-    });
-    if (usable && file.batch_tokens > 0) return file;
-  } catch (const Json::exception& exception) {
-    return invalid_input("is not the output of `lockstepd bench --json`: {}", exception.what());
-  }
-  return invalid_input("is not the output of `lockstepd bench --json`: a figure in it is 0");
-}
-
 Result<std::vector<SimulatedRequest>> load_of(SimulateOptions& options) {
   if (!options.trace.empty()) {
     const auto text = read_file(options.trace, "--trace");
@@ -126,31 +94,14 @@ Result<std::vector<SimulatedRequest>> load_of(SimulateOptions& options) {
     if (requests) return requests;
     return invalid_input("--trace: {}: {}", options.trace.string(), requests.error().message);
   }
-  const auto prompt = parse_length_range(options.prompt, "--prompt");
-  if (!prompt) return std::unexpected(prompt.error());
-  const auto answer = parse_length_range(options.answer, "--answer");
-  if (!answer) return std::unexpected(answer.error());
-  options.arrivals.prompt = *prompt;
-  options.arrivals.answer = *answer;
-  auto requests = make_arrivals(options.arrivals);
-  if (requests.empty()) {
+  auto requests = make_load(options.arrivals, options.prompt, options.answer);
+  if (requests && requests->empty()) {
     return invalid_input(
         "no request comes at {} per second in {} seconds: raise --rate or "
         "--seconds",
         options.arrivals.requests_per_second, options.arrivals.seconds);
   }
   return requests;
-}
-
-ReplicaOptions replica_options(const EngineOptions& engine, size_t batch_tokens) {
-  return {.sequences = engine.sequence_count,
-          .batch_tokens = engine.batch_tokens > 0 ? engine.batch_tokens : batch_tokens,
-          .kv_pages = engine.kv_pages > 0 ? engine.kv_pages
-                                          : engine.sequence_count * (kContextTokens / kPageTokens),
-          .waiting_requests = engine.waiting_requests,
-          .waiting_prompt_tokens = engine.waiting_prompt_tokens,
-          .first_token_target = engine.first_token_target_seconds,
-          .token_target = engine.token_target_seconds};
 }
 
 Json times_json(const std::vector<double>& times) {
@@ -260,35 +211,25 @@ Result<void> choose_replicas(SimulateOptions& options, std::span<const Simulated
     options.fleet.replicas = counts->front();
     return {};
   }
-  options.fleet.replicas =
-      replicas_needed(options.fleet, load, options.good_part, std::min(load.size(), kReplicasMost));
-  if (options.fleet.replicas > 0) return {};
-  return invalid_input(
-      "--replicas: even with one for each request fewer than {:.1f} % of them are good: raise "
-      "--first-limit or --token-limit",
-      options.good_part * 100);
+  const auto fewest = fewest_replicas(options.fleet, load, options.good_part);
+  if (!fewest) {
+    return invalid_input("--replicas: {}", fewest.error().message);
+  }
+  options.fleet.replicas = *fewest;
+  return {};
 }
 
 Result<void> simulate(SimulateOptions& options, const EngineOptions& engine) {
-  const auto text = read_file(options.costs, "--costs");
-  if (!text) return std::unexpected(text.error());
-  const auto bench = parse_bench(*text);
-  if (!bench) {
-    return invalid_input("--costs: {} {}", options.costs.string(), bench.error().message);
-  }
-  const auto costs = fit_pass_costs(bench->rows, bench->batch_tokens);
-  if (!costs) {
-    return invalid_input("--costs: {} {}", options.costs.string(), costs.error().message);
-  }
+  const auto file = read_costs(options.costs);
+  if (!file) return std::unexpected(file.error());
   const auto load = load_of(options);
   if (!load) return std::unexpected(load.error());
-  options.fleet.costs = *costs;
+  options.fleet.costs = file->costs;
   options.fleet.seed = options.arrivals.seed;
-  options.fleet.replica = replica_options(engine, bench->batch_tokens);
+  options.fleet.replica = replica_options(engine, file->batch_tokens, kContextTokens);
   if (const auto chosen = choose_replicas(options, *load); !chosen) return chosen;
   const FleetReport report = simulate_fleet(options.fleet, *load);
-  const double deviation = worst_deviation(*costs, bench->rows, bench->batch_tokens);
-  (options.json ? print_json : print_text)(options, report, deviation);
+  (options.json ? print_json : print_text)(options, report, file->deviation);
   return {};
 }
 

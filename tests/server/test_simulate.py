@@ -1,6 +1,7 @@
 """lockstepd simulate: what it says, and what it refuses."""
 
 import json
+import re
 
 import pytest
 
@@ -104,3 +105,51 @@ def test_figures_of_0_and_too_few_of_them_are_refused(costs_path, tmp_path):
                                                       "tokens_per_second": 0}]}))
     result = run_program("simulate", "--costs", path)
     assert result.returncode == 2 and "a figure in it is 0" in result.stderr
+
+
+def plan(*options):
+    result = run_program("plan", "--model", DEMO, "--no-measure", *options, "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def test_a_plan_says_how_many_machines_so_many_users_take(costs_path):
+    """As many as a simulation of their requests finds, with the plan's sequences and contexts."""
+    asked = ("--costs", costs_path, "--user-seconds", "20", "--first-limit", "1")
+    planned = plan(*asked, "--users", "500", "--seconds", "60")
+    users = planned["users"]
+    pages = planned["sequences"] * (planned["context_tokens"] // 64)
+    simulated = simulate(costs_path, "--rate", "25", "--seconds", "60", "--skip", "10",
+                         "--first-limit", "1", "--replicas", "auto", "--kv-pages", pages,
+                         "--sequences", planned["sequences"])
+    assert users["machines"] == simulated["replicas"] > 1
+    assert users["requests"] == simulated["requests"]
+    assert users["good_part"] == simulated["good"] / simulated["requests"] >= 0.99
+    assert users["good_part_with_one_less"] < 0.99
+    assert users["requests_per_second"] == 25
+    few = plan(*asked, "--users", "20", "--seconds", "60")["users"]
+    assert few["machines"] == 1 and few["good_part_with_one_less"] is None
+    assert "users" not in plan()
+
+
+def test_people_read_how_many_machines(costs_path):
+    result = run_program("plan", "--model", DEMO, "--no-measure", "--users", "500", "--seconds", "30",
+                         "--costs", costs_path)
+    assert result.returncode == 0, result.stderr
+    assert re.search(r"^500 users, a request of each in 60 s: 8\.33 per second", result.stdout, re.M)
+    assert re.search(r"^  \d+ machines? like this one: ", result.stdout, re.M)
+
+
+@pytest.mark.parametrize("options, message", [
+    (("--users", "5"), "--users requires --costs"),
+    (("--users", "0", "--costs", "COSTS"), "--users"),
+    (("--user-seconds", "5"), "--user-seconds requires --users"),
+    (("--users", "5", "--costs", "/nowhere"), "--costs: /nowhere cannot be read"),
+    (("--users", "5", "--costs", "COSTS", "--prompt", "0"), "--prompt: must be a number of tokens"),
+    (("--users", "1", "--costs", "COSTS", "--user-seconds", "1000000"), "raise --seconds"),
+    (("--users", "50", "--costs", "COSTS", "--first-limit", "0.001"), "raise --first-limit"),
+])
+def test_users_that_cannot_be_planned_for_are_named(costs_path, options, message):
+    given = [costs_path if option == "COSTS" else option for option in options]
+    result = run_program("plan", "--model", DEMO, "--no-measure", *given)
+    assert result.returncode == 2 and message in result.stderr and result.stdout == ""
