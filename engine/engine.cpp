@@ -327,15 +327,13 @@ Result<void> Engine::Parts::load() {
   if (limits.state_slots > 0) {
     spdlog::info(
         "the model keeps a state of each sequence: {} slots for those that run at once, {} for "
-        "checkpoints, behind which the prefix cache finds prompts",
-        limits.sequence_count, limits.state_slots - limits.sequence_count);
+        "states from before a draft, {} for checkpoints, behind which the prefix cache finds "
+        "prompts",
+        limits.sequence_count, settings.draft_slots(),
+        limits.state_slots - limits.sequence_count - settings.draft_slots());
   }
   limits.draft_tokens = options.draft_tokens;
-  if (drafter != nullptr && limits.state_slots > 0) {
-    spdlog::info(
-        "no tokens are drafted: a state of a sequence cannot take back what a rejected token has "
-        "done to it");
-  } else if (drafter != nullptr && !limits.whole_sequences) {
+  if (drafter != nullptr && !limits.whole_sequences) {
     spdlog::info("tokens are drafted by {} where that pays", drafter->name);
   }
   limits.targets = {options.first_token_target_seconds, options.token_target_seconds};

@@ -99,8 +99,8 @@ struct MachinePlan {
   std::string arithmetic;       // "exact", "fast"; "gpu": GPUs have their own
   uint32_t context_tokens = 0;
   uint32_t sequence_count = 0;
-  // Slots for the states that the model keeps of sequences, one for each that runs at once, and for
-  // checkpoints of the prefix cache; none: it keeps none.
+  // Slots for the states that the model keeps of sequences, one for each that runs at once, for
+  // checkpoints of the prefix cache, and from before drafts; none: it keeps none.
   std::optional<uint32_t> state_slots = {};
   // The memory of a slot, in pages of the KV cache; 0: there are no such pages.
   double state_slot_pages = 0;

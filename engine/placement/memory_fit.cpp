@@ -308,7 +308,8 @@ class ContextSearch {
 
   size_t state_slots(size_t pages) const {
     if (slot_bytes_ == 0) return layout_.plan_options.state_slots;
-    return state_slots_beside(pages * page_bytes_, slot_bytes_, settings_.sequence_count);
+    return state_slots_beside(pages * page_bytes_, slot_bytes_, settings_.sequence_count) +
+           settings_.draft_slots();
   }
 
   uint64_t takeable_mib(const RankPlace& place) const {

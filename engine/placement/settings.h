@@ -2,6 +2,7 @@
 // EngineOptions that say how a model is placed end here.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -49,6 +50,11 @@ struct Settings {
   size_t sequence_count = 0;
   size_t context_tokens = 0;  // of one sequence; 0: automatic
   size_t kv_pages = 0;        // 0: for as many full sequences as run at once, or what fits
+
+  bool drafts = false;  // tokens may be drafted
+  // Slots beside sequences' own and checkpoints, for states from before a draft: streams that draft
+  // are as a rule no more than these, since drafts do not pay beside many others.
+  size_t draft_slots() const { return drafts ? std::min<size_t>(sequence_count, 8) : 0; }
 
   // The context that is planned for where none is given: the model's own.
   size_t context_or(size_t trained_tokens) const {

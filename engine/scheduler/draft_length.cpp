@@ -107,11 +107,13 @@ size_t draft_rows_most(const RowCost& cost, size_t streams, double least_tokens)
                                                                 : kDraftTokensMost * streams;
 }
 
-size_t draft_length(const DraftAcceptance& acceptance, double least_chance) {
+size_t draft_length(const DraftAcceptance& acceptance, double least_chance, bool computed_again) {
   const double rate = acceptance.rate();
   size_t length = 0;
-  for (double chance = rate; length < kDraftTokensMost && chance >= least_chance; chance *= rate) {
-    ++length;
+  for (double before = 1; length < kDraftTokensMost; before *= rate, ++length) {
+    const auto count = static_cast<double>(length + 1);
+    const double rows = computed_again ? 1 + count * before * (1 - rate) : 1;
+    if (before * rate < least_chance * rows) break;
   }
   return length;
 }

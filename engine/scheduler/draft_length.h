@@ -64,7 +64,11 @@ class RowCost {
 double least_draft_chance(const RowCost& cost, size_t streams);
 
 // How many tokens of a draft have at least that chance to be accepted, all before them included.
-size_t draft_length(const DraftAcceptance& acceptance, double least_chance);
+// `computed_again`: after a rejected token those before it are computed once more, and the last
+// known one. A draft of k tokens, of which each is accepted with the chance a, lets the k-th one
+// cost k a^(k - 1) (1 - a) rows beside its own, so its chance has to be that much more.
+size_t draft_length(const DraftAcceptance& acceptance, double least_chance,
+                    bool computed_again = false);
 
 // The tokens that a sequence expects of a pass that verifies so many drafted ones.
 double expected_tokens(const DraftAcceptance& acceptance, size_t drafted);

@@ -210,6 +210,7 @@ void Scheduler::plan_chunks() {
     --left.rows;
     left.units -= std::min(left.units, attention_units(sequence->computed, 1));
   }
+  plan_again(left);
   if (limits_.whole_sequences) {
     left.work = std::numeric_limits<double>::infinity();
   } else if (limits_.targets.any()) {
@@ -485,8 +486,11 @@ void Scheduler::computed() {
     sequence.sampled = chunk.sample;
     const bool gives_rows = chunk.logits_begin < end || sequence.wanted == Wanted::kAllHidden;
     if (gives_rows) sequence.proven = end;
-    pages_.publish(sequence, chunk.begin, end);
-    if (keeps_state) pages_.keep_state(sequence, end, answers);
+    sequence.again -= std::min(sequence.again, end - chunk.begin);
+    if (!sequence.state_before) {  // otherwise when the draft is accepted
+      pages_.publish(sequence, chunk.begin, end);
+      if (keeps_state) pages_.keep_state(sequence, end, answers);
+    }
     if (answers && chunk.sample) rest_drafts(sequence);
   }
 }
@@ -519,16 +523,6 @@ void Scheduler::charge(Sequence& sequence, size_t begin, size_t end) {
   if (std::max(end, sequence.reached) >= sequence.prompt) {
     sequence.tenant->tag -= std::exchange(sequence.charged, 0);
   }
-}
-
-bool Scheduler::append_token(SequenceId id, int32_t token) {
-  Sequence& sequence = at(id);
-  CHECK(sequence.sampled && sequence.tokens.size() < sequence.most,
-        "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.tokens.size(),
-        sequence.computed, sequence.most);
-  sequence.tokens.push_back(token);
-  sequence.sampled = verify_draft(sequence);
-  return sequence.sampled;
 }
 
 void Scheduler::finish(SequenceId id) {

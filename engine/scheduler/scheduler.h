@@ -23,7 +23,9 @@
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
 //   - Drafted tokens (docs/speculation.md) get what a pass has left: tokens, rows and pages. No
-//     sequence waits, or gives up anything, for them.
+//     sequence waits, or gives up anything, for them. With states a copy is made before a draft,
+//     for which a checkpoint may make way; if a token is rejected the copy is the state, and the
+//     tokens known since are computed again beside the next ones.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again;
 //     with states, one behind which a checkpoint is, or will be.
 //   - Pages that a store holds outside of the cache are loaded into it before a sequence computes
@@ -75,7 +77,7 @@ struct SchedulerLimits {
   // computed of it is no other's. None generates, or has more tokens than a pass.
   bool whole_sequences = false;
   // Slots of states, at least sequence_count; 0: sequences have none. Those that no sequence needs
-  // hold checkpoints.
+  // hold checkpoints, and states from before a draft.
   size_t state_slots = 0;
   // Drafted tokens of a sequence in a pass, at most kDraftTokensMost; none: as many as pay.
   std::optional<size_t> draft_tokens = {};
@@ -242,6 +244,7 @@ class Scheduler {
   void collect_chunks();
 
   size_t draft_rows_most() const;
+  void plan_again(Budget& left);
   void plan_drafts();
   void take_draft_pages();
   bool verify_draft(Sequence& sequence);

@@ -13,17 +13,44 @@ size_t Scheduler::stream_count() const {
       std::ranges::count_if(running_, [](const Sequence* one) { return one->streams(); }));
 }
 
-// A state cannot take back what a rejected token has done to it.
+// With states a draft ends at a border of pages, so that a checkpoint can be kept there, and
+// nothing of what is computed again after a rejected token has been known to others.
 size_t Scheduler::draft_tokens_most(SequenceId id, DraftSource source) const {
   const Sequence& sequence = sequences_.at(id);
-  if (!sequence.running || !sequence.streams() || limits_.state_slots > 0) return 0;
+  if (!sequence.running || !sequence.streams()) return 0;
+  const size_t known = sequence.tokens.size();
+  size_t most = sequence.most - known;
+  if (pages_.has_states()) most = std::min(most, pages_.next_border(known) - known);
   size_t length = limits_.draft_tokens.value_or(0);
   if (!limits_.draft_tokens) {
     const DraftAcceptance& acceptance = sequence.acceptances[static_cast<size_t>(source)];
-    length = std::min(draft_length(acceptance, least_draft_chance(row_cost_, stream_count())),
+    const double least_chance = least_draft_chance(row_cost_, stream_count());
+    length = std::min(draft_length(acceptance, least_chance, pages_.has_states()),
                       row_cost_.draft_tokens_most());
   }
-  return std::min({length, kDraftTokensMost, sequence.most - sequence.tokens.size()});
+  return std::min({length, kDraftTokensMost, most});
+}
+
+// Plans what rejected drafts have left to be computed again, beside one token of each stream. Half
+// of the tokens are kept for others, if there are any, and units for the first token of each.
+void Scheduler::plan_again(Budget& left) {
+  size_t tokens = left.tokens;
+  size_t kept_units = 0;
+  for (const Sequence* one : running_) {
+    if (one->streams()) continue;
+    tokens = left.tokens / 2;
+    kept_units = std::max(kept_units, attention_units(one->computed, 1));
+  }
+  for (Sequence* one : running_) {
+    if (one->again == 0 || !one->streams()) continue;
+    size_t count = std::min(one->again, tokens);
+    const auto units = [&] { return attention_units(one->computed + 1, count); };
+    while (count > 0 && units() + kept_units > left.units) --count;
+    one->planned += count;
+    tokens -= count;
+    left.tokens -= count;
+    left.units -= units();
+  }
 }
 
 void Scheduler::propose(SequenceId id, std::span<const int32_t> drafts, DraftSource source) {
@@ -50,7 +77,9 @@ size_t Scheduler::draft_rows_most() const {
     const DraftAcceptance& acceptance = one->acceptances[static_cast<size_t>(one->draft_source)];
     least_tokens = std::min(least_tokens, expected_tokens(acceptance, one->drafts.size()));
   }
-  return lockstep::draft_rows_most(row_cost_, streams, least_tokens);
+  const size_t rows = lockstep::draft_rows_most(row_cost_, streams, least_tokens);
+  // Rejected tokens may let as many be computed again.
+  return pages_.has_states() ? rows / 2 : rows;
 }
 
 // Drafts get what the others leave of the pass, each sequence the first tokens of its own.
@@ -65,7 +94,7 @@ void Scheduler::plan_drafts() {
   }
   size_t drafted_most = draft_rows_most();
   for (Sequence* one : running_) {
-    if (!one->streams() || one->planned == 0) {
+    if (!one->streams() || one->planned <= one->again) {  // its last known token is not computed
       one->drafts.clear();
       continue;
     }
@@ -81,7 +110,8 @@ void Scheduler::plan_drafts() {
   }
 }
 
-// Takes pages that no sequence holds; if there is none, the rest of the draft is dropped.
+// Takes pages that no sequence holds; if there is none, the rest of the draft is dropped. So is a
+// draft before which a state cannot be kept.
 void Scheduler::take_draft_pages() {
   for (Sequence* one : running_) {
     if (one->drafts.empty()) continue;
@@ -89,8 +119,13 @@ void Scheduler::take_draft_pages() {
            pages_.extend(*one, schedule_.cleared_pages)) {
     }
     const size_t places = one->page_count() * limits_.page_tokens - one->computed;
+    const size_t known = one->again + 1;
     one->planned = std::min(one->planned, places);
-    one->drafts.resize(one->planned - 1);
+    one->drafts.resize(one->planned - known);
+    if (one->drafts.empty() || !pages_.has_states()) continue;
+    if (pages_.copy_state_before_draft(*one)) continue;
+    one->planned = known;
+    one->drafts.clear();
   }
 }
 
@@ -103,6 +138,16 @@ void Scheduler::rest_drafts(Sequence& sequence) const {
   }
 }
 
+bool Scheduler::append_token(SequenceId id, int32_t token) {
+  Sequence& sequence = at(id);
+  CHECK(sequence.sampled && sequence.tokens.size() < sequence.most,
+        "sequence {} has {} known tokens, {} computed, {} at most", id, sequence.tokens.size(),
+        sequence.computed, sequence.most);
+  sequence.tokens.push_back(token);
+  sequence.sampled = verify_draft(sequence);
+  return sequence.sampled;
+}
+
 // Whether the last known token is the next drafted one: then its keys and values are in the cache,
 // and the logits behind it are the next row of the pass.
 bool Scheduler::verify_draft(Sequence& sequence) {
@@ -113,6 +158,7 @@ bool Scheduler::verify_draft(Sequence& sequence) {
     if (!sequence.drafts.empty()) {
       sequence.acceptance(sequence.draft_source).add(place, is_rejected);
     }
+    if (sequence.state_before) pages_.take_state_back(sequence);
     sequence.drafts.clear();
     sequence.verified = 0;
     pages_.trim(sequence);
@@ -125,7 +171,11 @@ bool Scheduler::verify_draft(Sequence& sequence) {
   sequence.computed = end;
   sequence.reached = std::max(sequence.reached, end);
   sequence.proven = end;
-  pages_.publish(sequence, begin, end);
+  if (!sequence.state_before) {
+    pages_.publish(sequence, begin, end);
+  } else if (sequence.verified == sequence.drafts.size()) {
+    pages_.accept_draft(sequence);
+  }
   return true;
 }
 

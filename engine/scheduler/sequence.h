@@ -71,10 +71,18 @@ struct Sequence {
   // The checkpoint, held, that its state is to be copied from: before it is computed next. It has
   // no slot of its own then.
   std::optional<uint32_t> state_source;
-  std::vector<BlockId> blocks;    // of its first pages, as far as they are known
-  std::vector<PrefixKey> keys;    // of the root and of its first full pages
-  size_t checkpoint = 0;          // pages before the last checkpoint that it has found or made
-  size_t fork = 0;                // pages before where known blocks without one were seen to end
+  // While a draft is computed and verified: the slot of the state from before, behind so many
+  // tokens, with which the sequence goes on if a token is rejected.
+  struct StateBefore {
+    uint32_t slot = 0;
+    size_t tokens = 0;
+  };
+  std::optional<StateBefore> state_before;
+  size_t again = 0;             // computed again for that: so many tokens before the last known one
+  std::vector<BlockId> blocks;  // of its first pages, as far as they are known
+  std::vector<PrefixKey> keys;  // of the root and of its first full pages
+  size_t checkpoint = 0;        // pages before the last checkpoint that it has found or made
+  size_t fork = 0;              // pages before where known blocks without one were seen to end
   BlockId answer_checkpoint = 0;  // whose checkpoint moves on with the answer; 0: none
 
   size_t loaded = 0;                    // pages of its prefix that a store has given, at most
@@ -105,8 +113,9 @@ struct Sequence {
   bool wants_logits() const {
     return wanted == Wanted::kLastLogits || wanted == Wanted::kAllLogits;
   }
-  // One token that was generated, and nothing else, is to be computed.
-  bool streams() const { return computed >= prompt && computed + 1 == tokens.size(); }
+  // One token that was generated is to be computed, and what a rejected draft has left to be
+  // computed again.
+  bool streams() const { return computed >= prompt && computed + again + 1 == tokens.size(); }
   // End of the slice whose tokens are all prompted or all generated.
   size_t stretch_end() const { return computed < prompt ? prompt : tokens.size(); }
 };

@@ -1,29 +1,12 @@
 #include "engine/scheduler/sequence_pages.h"
 
 #include <algorithm>
-#include <bit>
 #include <iterator>
 #include <optional>
 #include <span>
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-// Pages that must lie between a checkpoint and the one before it, since a pass ends for its sake:
-// fewer are computed again as fast. A guess, for any machine.
-constexpr size_t kLeastPages = 2;
-// The same where nothing is known to end: of the points at distances that double, the first of
-// which is kFirstDistance.
-constexpr size_t kLeastPagesWithin = 4;
-constexpr size_t kFirstDistance = 8;
-
-bool is_doubled_distance(size_t pages) {
-  return pages >= kFirstDistance && std::has_single_bit(pages / kFirstDistance) &&
-         pages % kFirstDistance == 0;
-}
-
-}  // namespace
 
 // The last known token's row is wanted, so it is computed; so are all whose rows are wanted.
 bool SequencePages::may_find(const Sequence& sequence, size_t page) const {
@@ -160,23 +143,6 @@ void SequencePages::attach(Sequence& sequence) {
   if (has_states()) begin_from(sequence, blocks.back());
 }
 
-void SequencePages::begin_from(Sequence& sequence, BlockId block) {
-  const uint32_t slot = cache_.checkpoint(block).value();
-  cache_.hold_slot(slot);
-  cache_.use_checkpoint(block);
-  release_state(sequence);
-  sequence.state_source = slot;
-  sequence.checkpoint = sequence.blocks.size();
-}
-
-void SequencePages::release_state(Sequence& sequence) {
-  for (std::optional<uint32_t>* const slot : {&sequence.state, &sequence.state_source}) {
-    if (*slot) cache_.release_slot(**slot);
-    slot->reset();
-  }
-  sequence.answer_checkpoint = 0;
-}
-
 bool SequencePages::extend(Sequence& sequence, std::vector<uint32_t>& taken) {
   if (cache_.available_count() < cache_.group_count()) return false;
   sequence.tables.resize(cache_.group_count());
@@ -186,69 +152,6 @@ bool SequencePages::extend(Sequence& sequence, std::vector<uint32_t>& taken) {
     taken.push_back(page);
   }
   return true;
-}
-
-bool SequencePages::take_state(Sequence& sequence) {
-  if (!has_states() || sequence.state) return true;
-  std::optional<uint32_t>& source = sequence.state_source;
-  sequence.state = cache_.take_slot();
-  if (!sequence.state) return take_source(sequence);
-  if (source) {
-    copies_.push_back({*source, *sequence.state});
-    cache_.release_slot(*std::exchange(source, std::nullopt));
-  }
-  return true;
-}
-
-// The sequence takes its checkpoint as its own slot, if no other sequence is to begin from it.
-bool SequencePages::take_source(Sequence& sequence) {
-  std::optional<uint32_t>& source = sequence.state_source;
-  if (!source || cache_.slots().pool().holders(*source) > 1) return false;
-  const BlockId block = cache_.slots().block(*source);
-  if (block != 0) cache_.drop_checkpoint(block);
-  sequence.state = std::exchange(source, std::nullopt);
-  return true;
-}
-
-std::optional<size_t> SequencePages::next_checkpoint(const Sequence& sequence) const {
-  if (!has_states() || rules_.shares_none) return std::nullopt;
-  const size_t done = sequence.computed / rules_.page_tokens;
-  const bool in_prompt = sequence.computed < sequence.prompt || !rules_.share_generated;
-  const size_t end = (in_prompt ? sequence.prompt : sequence.tokens.size()) / rules_.page_tokens;
-  std::optional<size_t> next;
-  const auto want = [&](size_t page, size_t pages_least) {
-    if (page <= done || page > end || page < sequence.checkpoint + pages_least) return;
-    next = std::min(next.value_or(page), page);
-  };
-  const auto want_within = [&](size_t page) {
-    const size_t behind = page + kLeastPagesWithin;
-    const bool is_near_fork = page < sequence.fork && sequence.fork < behind;
-    if (page >= kFirstDistance && behind <= end && !is_near_fork) want(page, kLeastPagesWithin);
-  };
-  want(end, kLeastPages);
-  want(sequence.fork, kLeastPages);
-  for (size_t distance = kFirstDistance; distance < end; distance *= 2) {
-    want_within(distance);
-    want_within(end - distance);
-  }
-  if (!next) return std::nullopt;
-  return *next * rules_.page_tokens;
-}
-
-void SequencePages::keep_state(Sequence& sequence, size_t end, bool is_answer) {
-  const size_t page = end / rules_.page_tokens;
-  if (!has_states() || end % rules_.page_tokens != 0 || sequence.blocks.size() < page) return;
-  const BlockId block = sequence.blocks[page - 1];
-  if (!cache_.is_known(block)) return;
-  if (!cache_.checkpoint(block)) {
-    std::optional<uint32_t> slot;
-    if (is_answer) slot = cache_.move_checkpoint(sequence.answer_checkpoint, block);
-    if (!slot) slot = cache_.add_checkpoint(block);
-    if (!slot) return;
-    copies_.push_back({sequence.state.value(), *slot});
-    sequence.answer_checkpoint = is_answer && !is_doubled_distance(page) ? block : 0;
-  }
-  sequence.checkpoint = page;
 }
 
 void SequencePages::publish(Sequence& sequence, size_t begin, size_t end) {

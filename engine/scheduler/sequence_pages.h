@@ -90,6 +90,15 @@ class SequencePages {
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
   // another sequence; what lies behind a window is given back.
   void publish(Sequence& sequence, size_t begin, size_t end);
+  // Before a draft is computed: its state is copied, so that it can be taken back. A checkpoint
+  // makes way for that; false: all slots are held.
+  bool copy_state_before_draft(Sequence& sequence);
+  // All of the draft was accepted: the pages become known, and the state is kept as that of an
+  // answer.
+  void accept_draft(Sequence& sequence);
+  // A token was rejected: the state from before the draft is the sequence's again, and the tokens
+  // that are known since are to be computed again.
+  void take_state_back(Sequence& sequence);
   // Gives back the pages behind those that its known tokens need: drafted ones were rejected.
   void trim(Sequence& sequence);
   // All of its pages, and its state: it is computed from its first token on.
@@ -115,6 +124,11 @@ class SequencePages {
   bool awaits(Sequence& sequence, std::span<const PrefixKey> keys) const;
 
   const PrefixCache& cache() const { return cache_; }
+  bool has_states() const { return rules_.state_slots > 0; }
+  // The border of pages behind so many tokens, or at their end.
+  size_t next_border(size_t tokens) const {
+    return (tokens + rules_.page_tokens - 1) / rules_.page_tokens * rules_.page_tokens;
+  }
 
  private:
   // The known blocks from a sequence's first uncomputed page on.
@@ -123,7 +137,6 @@ class SequencePages {
     size_t usable = 0;  // the first so many: what comes after them can be computed
   };
   Found find(Sequence& sequence) const;
-  bool has_states() const { return rules_.state_slots > 0; }
   bool has_store() const { return rules_.store != nullptr && !rules_.shares_none; }
   size_t stored_end(Sequence& sequence) const;
   StoredKey page_key(const CacheScope& scope, const PrefixKey& prefix, size_t group) const;
@@ -151,6 +164,7 @@ class SequencePages {
   void begin_from(Sequence& sequence, BlockId block);
   bool take_source(Sequence& sequence);
   void release_state(Sequence& sequence);
+  void drop_state_before(Sequence& sequence);
   bool may_find(const Sequence& sequence, size_t page) const;
   bool may_publish(const Sequence& sequence, size_t page) const;
   PrefixCache::Prefix prefix(Sequence& sequence, size_t page) const;

@@ -114,7 +114,7 @@ void print_states(const MachinePlan& plan) {
           ? ""
           : fmt::format("; each as large as {:.2f} KV pages", plan.state_slot_pages);
   std::cout << fmt::format(
-      "  states of {} sequences and {} checkpoints of prefixes, among scratch: {} MiB{}\n",
+      "  states of {} sequences and {} before drafts or at checkpoints, among scratch: {} MiB{}\n",
       plan.sequence_count, *plan.state_slots - plan.sequence_count, fmt::join(parts, ", "), beside);
 }
 

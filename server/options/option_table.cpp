@@ -236,7 +236,7 @@ const std::vector<OptionRow>& rows() {
        "Seconds from a token of a stream to the next one: prompts beside it make no pass longer, "
        "unless one with 32 of their tokens is. 0: as for --first-token-target",
        [](const Json& v, Options& o) { o.engine.token_target_seconds = v.get<double>(); }},
-      {"speculate", kServe | kGenerate, kChoice, "auto", 0, 0, {"auto", "none", "ngram"},
+      {"speculate", kServe | kGenerate | kPlan, kChoice, "auto", 0, 0, {"auto", "none", "ngram"},
        "What drafts tokens that a pass verifies beside the next one, where that pays; answers are "
        "the same with any. ngram: what stood behind the text's end where it stood before; auto: "
        "the best there is, which is ngram so far",

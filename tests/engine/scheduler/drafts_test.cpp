@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/scheduler/draft_length.h"
@@ -246,20 +247,89 @@ TEST(Drafts, end_where_the_sequence_does) {
   EXPECT_EQ(passes.scheduler.draft_tokens_most(longer), 2U);
 }
 
-TEST(Drafts, are_not_for_sequences_with_states) {
+SchedulerLimits drafting_limits_with_states(size_t slots) {
   SchedulerLimits limits = drafting_limits();
-  limits.state_slots = 3;
-  Passes passes(limits);
-  const SequenceId id = passes.add(3, 20);
+  limits.page_tokens = 8;
+  limits.state_slots = slots;
+  return limits;
+}
+
+TEST(Drafts, of_sequences_with_states_begin_with_a_copy_that_a_rejected_token_makes_the_state) {
+  Passes passes(drafting_limits_with_states(4));
+  const SequenceId id = passes.add(2, 20);
   passes.pass();
-  EXPECT_EQ(passes.scheduler.draft_tokens_most(id), 0U);
+  const auto slot = passes.scheduler.state(id);
+  passes.scheduler.propose(id, Tokens{7, 8, 9});
+  const Schedule drafted = passes.next();
+  ASSERT_EQ(drafted.state_copies.size(), 1U);
+  EXPECT_EQ(drafted.state_copies[0].from, slot);
+  passes.scheduler.computed();
+  EXPECT_TRUE(passes.scheduler.append_token(id, 7));
+  EXPECT_FALSE(passes.scheduler.append_token(id, 5));
+  EXPECT_EQ(passes.scheduler.state(id), drafted.state_copies[0].to);
+  EXPECT_EQ(passes.scheduler.slots().pool().held_count(), 1U);
+  // Both known tokens of that pass once more, the one sampled last, and a draft behind it.
+  ASSERT_EQ(passes.scheduler.draft_tokens_most(id), 3U);
+  passes.scheduler.propose(id, Tokens{1});
+  const Schedule next = passes.next();
+  const Chunk& chunk = next.chunks.at(0);
+  EXPECT_EQ(chunk.begin, 2U);
+  EXPECT_EQ(chunk.count, 4U);
+  EXPECT_EQ(chunk.drafted, 1U);
+  EXPECT_EQ(chunk.logits_begin, 4U);
+  EXPECT_EQ(next.state_copies.size(), 1U);
+  passes.scheduler.computed();
+  EXPECT_TRUE(passes.scheduler.append_token(id, 1));
+  EXPECT_FALSE(passes.scheduler.append_token(id, 1));
+  EXPECT_EQ(passes.scheduler.state(id), drafted.state_copies[0].to);
+  EXPECT_EQ(passes.next().chunks.at(0).begin, 6U) << "nothing is computed again";
+}
+
+TEST(Drafts, of_sequences_with_states_end_at_a_border_where_a_checkpoint_is_kept) {
+  Passes passes(drafting_limits_with_states(5));
+  const SequenceId id = passes.add(4, 20);
+  passes.pass();
+  EXPECT_EQ(passes.scheduler.draft_tokens_most(id), 3U);
+  passes.scheduler.propose(id, Tokens{7, 7, 7});
+  passes.pass();  // the first is accepted, and the second never comes
+  passes.scheduler.finish(id);
+  const SequenceId other = passes.add(4, 20, {}, 5000);
+  passes.pass();
+  passes.scheduler.propose(other, Tokens{1, 2, 3});
+  passes.next();
+  passes.scheduler.computed();
+  for (const int32_t token : {1, 2, 3}) EXPECT_TRUE(passes.scheduler.append_token(other, token));
+  EXPECT_EQ(passes.scheduler.slots().checkpoint_count(), 1U);
+  EXPECT_FALSE(passes.scheduler.append_token(other, 4));
+  EXPECT_EQ(passes.scheduler.draft_tokens_most(other), 4U);
+  passes.scheduler.finish(other);
+  NewSequence again;
+  again.prompt = {5000, 5001, 5002, 5003, 7, 1, 2, 3, 4, 5};
+  again.most_tokens = 12;
+  passes.scheduler.add(again, 0);
+  EXPECT_EQ(passes.next().chunks.at(0).begin, 8U);
+}
+
+TEST(Drafts, of_sequences_with_states_are_dropped_where_all_slots_are_held) {
+  Passes passes(drafting_limits_with_states(3));
+  std::array<SequenceId, 3> ids = {passes.add(2, 20), passes.add(2, 20), passes.add(2, 20)};
+  passes.pass();
+  for (const SequenceId id : ids) passes.scheduler.propose(id, Tokens{1});
+  const Schedule schedule = passes.next();
+  ASSERT_EQ(schedule.chunks.size(), 3U);
+  for (const Chunk& chunk : schedule.chunks) EXPECT_EQ(chunk.drafted, 0U);
+  EXPECT_EQ(passes.scheduler.counters().preemptions, 0U);
 }
 
 // Drafters of a given chance of success on a simulated machine.
 class DraftedStreams {
  public:
-  DraftedStreams(double row_share, size_t streams, double chance)
-      : row_seconds_(row_share / (1 - row_share)), streams_(streams), chance_(chance) {
+  // `again`: with states, so that a rejected token lets those before it be computed again.
+  DraftedStreams(double row_share, size_t streams, double chance, bool again)
+      : row_seconds_(row_share / (1 - row_share)),
+        streams_(streams),
+        chance_(chance),
+        again_(again) {
     acceptances_.resize(streams);
   }
 
@@ -268,16 +338,17 @@ class DraftedStreams {
     double seconds = 0;
     double tokens = 0;
     for (size_t pass = 0; pass < passes; ++pass) {
-      size_t rows = streams_;
+      size_t rows = streams_ + std::exchange(rows_again_, 0);
       const double least = least_draft_chance(cost_, streams_);
       const size_t most = drafts ? cost_.draft_tokens_most() : 0;
       for (DraftAcceptance& acceptance : acceptances_) {
-        const size_t length = std::min(draft_length(acceptance, least), most);
+        const size_t length = std::min(draft_length(acceptance, least, again_), most);
         size_t accepted = 0;
         while (accepted < length && part_(random_) < chance_) ++accepted;
         rows += length;
         tokens += static_cast<double>(1 + accepted);
         drafted_ += length;
+        if (again_ && accepted < length) rows_again_ += accepted + 1;
         if (length > 0) {
           acceptance.add(accepted, accepted < length);
         } else {
@@ -296,6 +367,8 @@ class DraftedStreams {
   double row_seconds_;
   size_t streams_;
   double chance_;
+  bool again_;
+  size_t rows_again_ = 0;
   RowCost cost_;
   std::vector<DraftAcceptance> acceptances_;
   std::mt19937_64 random_{3};
@@ -303,15 +376,18 @@ class DraftedStreams {
   size_t drafted_ = 0;
 };
 
-double gain(double row_share, size_t streams, double chance) {
-  const double without = DraftedStreams(row_share, streams, chance).speed(2000, false);
-  return DraftedStreams(row_share, streams, chance).speed(2000, true) / without;
+double gain(double row_share, size_t streams, double chance, bool again = false) {
+  const double without = DraftedStreams(row_share, streams, chance, again).speed(2000, false);
+  return DraftedStreams(row_share, streams, chance, again).speed(2000, true) / without;
 }
 
 TEST(DraftLength, costs_next_to_nothing_where_every_draft_is_wrong) {
   for (const double row_share : {0.005, 0.02, 0.05, 0.1, 0.3, 0.9}) {
     for (const size_t streams : {1U, 4U, 16U, 64U}) {
-      EXPECT_GT(gain(row_share, streams, 0), 0.98) << row_share << ", " << streams << " streams";
+      for (const bool again : {false, true}) {
+        EXPECT_GT(gain(row_share, streams, 0, again), again ? 0.97 : 0.98)
+            << row_share << ", " << streams << " streams, again " << again;
+      }
     }
   }
 }
@@ -321,6 +397,8 @@ TEST(DraftLength, gives_most_of_what_drafts_that_are_right_can_give) {
   EXPECT_GT(gain(0.05, 1, 1), 8);
   EXPECT_GT(gain(0.02, 1, 0.8), 3.5);
   EXPECT_GT(gain(0.02, 4, 0.8), 2.3);
+  EXPECT_GT(gain(0.02, 1, 1, true), 10);
+  EXPECT_GT(gain(0.02, 1, 0.8, true), 3);
   // All streams are as many all the time: what a row costs is learnt by drafting.
   EXPECT_GT(gain(0.005, 16, 0.8), 2.3);
 }
@@ -329,8 +407,11 @@ TEST(DraftLength, never_makes_a_batch_slower_in_which_drafts_do_not_pay) {
   for (const double chance : {0.2, 0.5, 0.8, 0.95, 1.0}) {
     for (const double row_share : {0.005, 0.05, 0.3, 0.9}) {
       for (const size_t streams : {1U, 2U, 8U, 32U, 128U}) {
-        EXPECT_GT(gain(row_share, streams, chance), 0.98)
-            << row_share << ", " << streams << " streams, chance " << chance;
+        for (const bool again : {false, true}) {
+          EXPECT_GT(gain(row_share, streams, chance, again), 0.98)
+              << row_share << ", " << streams << " streams, chance " << chance << ", again "
+              << again;
+        }
       }
     }
   }

@@ -35,6 +35,7 @@ class Simulation {
   // Drafted tokens.
   uint64_t accepted() const { return accepted_; }
   uint64_t rejected() const { return rejected_; }
+  uint64_t rejected_with_states() const { return rejected_with_states_; }
   // Tokens that came back from the page store, and passes that had to wait for it.
   uint64_t stored_tokens() const { return scheduler_->counters().stored_tokens; }
   uint64_t waits() const { return waits_; }
@@ -151,6 +152,7 @@ class Simulation {
   uint64_t discarded_ = 0;
   uint64_t accepted_ = 0;
   uint64_t rejected_ = 0;
+  uint64_t rejected_with_states_ = 0;
   uint64_t waits_ = 0;
 };
 

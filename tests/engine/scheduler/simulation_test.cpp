@@ -27,6 +27,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t checkpoint_evictions = 0;
   uint64_t accepted = 0;
   uint64_t rejected = 0;
+  uint64_t rejected_with_states = 0;
   uint64_t stored_tokens = 0;
   uint64_t waits = 0;
   uint64_t loaded_states = 0;
@@ -44,6 +45,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     checkpoint_evictions += life.checkpoint_evictions();
     accepted += life.accepted();
     rejected += life.rejected();
+    rejected_with_states += life.rejected_with_states();
     stored_tokens += life.stored_tokens();
     waits += life.waits();
     loaded_states += life.loaded_states();
@@ -59,6 +61,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(checkpoint_evictions, tried_cases(1'000U));
   EXPECT_GT(accepted, tried_cases(10'000U));
   EXPECT_GT(rejected, tried_cases(10'000U));
+  EXPECT_GT(rejected_with_states, tried_cases(1'000U));
   EXPECT_GT(stored_tokens, tried_cases(2'000U));
   EXPECT_GT(waits, tried_cases(200U));
   EXPECT_GT(loaded_states, tried_cases(500U));

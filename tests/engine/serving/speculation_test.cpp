@@ -148,6 +148,38 @@ class SpeculationTest : public EngineTest {
     for (const DraftStatistics& counted : engine().statistics().drafts) sum += counted.drafts;
     return sum;
   }
+
+  // Compares requests side by side, with drafters of all kinds and few pages, with each alone and
+  // without drafts.
+  void expect_no_change_beside_others(size_t count) {
+    options_.kv_pages = 0;
+    options_.speculate = "none";
+    engine_.reset();
+    const std::vector<Heard> plain = without_drafts(count);
+    options_.speculate = "ngram";
+    options_.kv_pages = 6;  // of sequences of up to three
+    engine_.reset();
+    std::vector<std::unique_ptr<Answer>> answers;
+    Gate gate;
+    Answer held;
+    hold(gate, held);
+    for (size_t number = 0; number < count; ++number) {
+      answers.push_back(std::make_unique<Answer>());
+      Request asked = nth(number);
+      const auto kind = std::array<std::optional<Kind>, 4>{Kind::kMixed, std::nullopt, Kind::kRight,
+                                                           Kind::kWrong}[number / 4 % 4];
+      if (kind) script(asked, *kind, plain[number]);
+      if (!kind) asked.prediction = predicted(plain[number].tokens);
+      submit(std::move(asked), *answers.back());
+    }
+    gate.open();
+    for (size_t number = 0; number < count; ++number) {
+      EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
+    }
+    EXPECT_GT(engine().statistics().preemptions, 0U);
+    EXPECT_GT(accepted(), 100U);
+    EXPECT_GT(drafted(), accepted() + 100U);
+  }
 };
 
 constexpr size_t kRequests = 30;
@@ -191,33 +223,7 @@ TEST_F(SpeculationTest, no_drafter_changes_answers_beside_others_with_few_pages)
       options_.arithmetic = arithmetic;
       options_.rank_count = ranks;
       options_.worker_count = 1;
-      options_.kv_pages = 0;
-      options_.speculate = "none";
-      engine_.reset();
-      const std::vector<Heard> plain = without_drafts(kRequests);
-      options_.speculate = "ngram";
-      options_.kv_pages = 6;  // of sequences of up to three
-      engine_.reset();
-      std::vector<std::unique_ptr<Answer>> answers;
-      Gate gate;
-      Answer held;
-      hold(gate, held);
-      for (size_t number = 0; number < kRequests; ++number) {
-        answers.push_back(std::make_unique<Answer>());
-        Request asked = nth(number);
-        const auto kind = std::array<std::optional<Kind>, 4>{
-            Kind::kMixed, std::nullopt, Kind::kRight, Kind::kWrong}[number / 4 % 4];
-        if (kind) script(asked, *kind, plain[number]);
-        if (!kind) asked.prediction = predicted(plain[number].tokens);
-        submit(std::move(asked), *answers.back());
-      }
-      gate.open();
-      for (size_t number = 0; number < kRequests; ++number) {
-        EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
-      }
-      EXPECT_GT(engine().statistics().preemptions, 0U);
-      EXPECT_GT(accepted(), 100U);
-      EXPECT_GT(drafted(), accepted() + 100U);
+      expect_no_change_beside_others(kRequests);
     }
   }
 }
@@ -422,17 +428,61 @@ TEST_F(SpeculationTest, a_drafter_may_draft_what_is_no_token) {
   EXPECT_EQ(drafted(), drafts());
 }
 
-// Its states would have to forget rejected tokens.
-TEST_F(SpeculationTest, a_model_with_states_takes_no_drafts) {
-  options_.model = source_dir() + "/tests/fixtures/families/lfm2.gguf";
-  options_.context_tokens = 192;
-  options_.speculate = "ngram";
-  Request asked = request(std::string(40, 'r'), 60);
-  asked.prediction = predicted(asked.prompt);
-  Answer answer;
-  submit(std::move(asked), answer);
-  EXPECT_EQ(answer.wait(), FinishReason::kLength);
-  EXPECT_EQ(drafted(), 0U);
+// Delta nets, short convolutions and scans, with attention beside them or without.
+constexpr std::array kWithStates = {"qwen35", "lfm2", "mamba2", "granitehybrid"};
+
+TEST_F(SpeculationTest, no_drafter_changes_answers_of_models_with_states) {
+  for (const char* model : kWithStates) {
+    options_.model = source_dir() + "/tests/fixtures/families/" + model + ".gguf";
+    for (const char* arithmetic : {"exact", "fast"}) {
+      for (const uint32_t ranks : {1U, 2U}) {
+        SCOPED_TRACE(std::string(model) + ", " + arithmetic + ", ranks: " + std::to_string(ranks));
+        options_.arithmetic = arithmetic;
+        options_.rank_count = ranks;
+        options_.worker_count = 1;
+        expect_no_change_beside_others(/*count=*/16);
+        if (HasFailure()) return;
+      }
+    }
+  }
+}
+
+// The next turn has the bits of a cold one, and finds the checkpoint at the answer's last border,
+// which no draft has jumped over.
+TEST_F(SpeculationTest, checkpoints_know_no_rejected_token) {
+  options_.arithmetic = "exact";
+  for (const char* model : kWithStates) {
+    SCOPED_TRACE(model);
+    options_.model = source_dir() + "/tests/fixtures/families/" + model + ".gguf";
+    engine_.reset();
+    Request first = request("", 120);
+    for (TokenId token = 0; token < 60; ++token) first.prompt.push_back(3 + token % 50);
+    first.logprobs = 0;
+    Answer plain;
+    submit(first, plain);
+    const Heard answer = heard(plain);
+    Request second = request("", 40);
+    second.prompt = first.prompt;
+    second.prompt.insert(second.prompt.end(), answer.tokens.begin(), answer.tokens.end());
+    second.prompt.push_back(5);
+    second.logprobs = 0;
+    engine_.reset();
+    Answer cold;
+    submit(second, cold);
+    const Heard expected = heard(cold);
+    for (const Kind kind : {Kind::kRight, Kind::kWrong, Kind::kMixed}) {
+      engine_.reset();
+      Answer drafted;
+      Request again = first;
+      script(again, kind, answer);
+      submit(std::move(again), drafted);
+      EXPECT_EQ(heard(drafted), answer);
+      Answer warm;
+      submit(second, warm);
+      EXPECT_EQ(heard(warm), expected);
+      EXPECT_EQ(warm.cached(), 128U + first.prompt.size() - 60);
+    }
+  }
 }
 
 TEST_F(SpeculationTest, an_unknown_drafter_and_too_many_tokens_are_refused) {

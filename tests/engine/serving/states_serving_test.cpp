@@ -2,9 +2,11 @@
 // prefix cache has of it, its answer has the bits of one alone.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/kernels/activation.h"
@@ -106,7 +108,7 @@ TEST_F(StatesServingTest, answers_beside_others_with_few_pages_have_the_bits_of_
     const EngineStatistics statistics = engine().statistics();
     EXPECT_GT(statistics.preemptions, 0U);
     EXPECT_GT(statistics.state_hits, 0U);
-    EXPECT_EQ(statistics.state_slots, 9U);
+    EXPECT_EQ(statistics.state_slots, 9U + 3U);
   }
 }
 
@@ -170,11 +172,13 @@ TEST(StateSlots, take_an_eighth_of_what_the_cache_takes_within_bounds) {
   EXPECT_EQ(state_slots_beside(8'000'000, 100, 4), 4U + 128U);
 }
 
-TEST_F(StatesServingTest, the_plan_counts_the_states_of_sequences_and_checkpoints) {
+TEST_F(StatesServingTest, the_plan_counts_the_states_of_sequences_drafts_and_checkpoints) {
   options_.rank_count = 2;
   options_.worker_count = 1;
-  for (const uint32_t sequences : {2U, 4U}) {
+  for (const auto& [sequences, speculate] :
+       {std::pair(2U, "auto"), std::pair(4U, "none"), std::pair(12U, "ngram")}) {
     options_.sequence_count = sequences;
+    options_.speculate = speculate;
     const auto plan = plan_machine(options_, /*measure=*/false);
     ASSERT_TRUE(plan.has_value()) << plan.error().message;
     uint64_t bytes = 0;
@@ -186,7 +190,9 @@ TEST_F(StatesServingTest, the_plan_counts_the_states_of_sequences_and_checkpoint
     // Three layers keep two tokens' inputs of 32 columns, which are one rank's alone.
     const size_t slot_bytes = size_t{3} * 2 * (activation_stride(32) | 16U) * sizeof(float);
     ASSERT_TRUE(plan->state_slots.has_value());
-    EXPECT_EQ(*plan->state_slots, state_slots_beside(kv_bytes, slot_bytes, sequences));
+    const size_t before_drafts = std::string(speculate) == "none" ? 0 : std::min(sequences, 8U);
+    EXPECT_EQ(*plan->state_slots,
+              state_slots_beside(kv_bytes, slot_bytes, sequences) + before_drafts);
     EXPECT_EQ(bytes, *plan->state_slots * slot_bytes);
     const double page_bytes = static_cast<double>(kv_bytes) / (3 * sequences);
     EXPECT_NEAR(plan->state_slot_pages, static_cast<double>(slot_bytes) / page_bytes, 1e-6);
