@@ -53,7 +53,7 @@ Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
 
 Result<void> parse_sizes(const EngineOptions& options, Settings& settings) {
   settings.sequence_count = options.sequence_count;
-  settings.drafts = options.speculate != "none";
+  settings.drafts = options.speculate != "none" && options.draft_tokens != 0U;
   settings.batch_is_given = options.batch_tokens != 0;
   settings.batch_tokens = settings.batch_is_given
                               ? options.batch_tokens

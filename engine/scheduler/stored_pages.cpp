@@ -200,9 +200,10 @@ bool SequencePages::is_short_of_clean_pages() const {
   return cache_.clean_count() < std::min(wanted, cache_.pool().page_count() / 2);
 }
 
-// A quarter: running sequences are a third at most, and each may take one for a checkpoint.
+// In a pass each running sequence takes one at most, for a checkpoint or for the state from before
+// its draft, and there are three slots for each sequence at least.
 bool SequencePages::is_short_of_clean_slots() const {
-  return cache_.slots().clean_count() < (rules_.state_slots + 3) / 4;
+  return cache_.slots().clean_count() < (rules_.state_slots + 2) / 3;
 }
 
 std::optional<std::pair<size_t, uint32_t>> SequencePages::unsaved_page(BlockId block) const {

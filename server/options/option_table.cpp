@@ -241,7 +241,7 @@ const std::vector<OptionRow>& rows() {
        "the same with any. ngram: what stood behind the text's end where it stood before; auto: "
        "the best there is, which is ngram so far",
        [](const Json& v, Options& o) { o.engine.speculate = v.get<std::string>(); }},
-      {"draft-tokens", kServe | kGenerate, kIntegerOrAuto, "auto", 0, 15, {},
+      {"draft-tokens", kServe | kGenerate | kPlan, kIntegerOrAuto, "auto", 0, 15, {},
        "Drafted tokens of a request in a pass; auto: as many as pay, by how many were right of "
        "late and by what passes take",
        [](const Json& v, Options& o) { o.engine.draft_tokens = count_if_given(v); }},
