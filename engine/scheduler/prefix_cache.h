@@ -109,7 +109,7 @@ class PrefixCache {
   // Pages that can be handed out, and of which nothing is lost by that.
   size_t clean_count() const { return available_count() - unsaved_idle_count_; }
   bool is_saved(uint32_t page) const { return uses_[page].saved; }
-  // Likewise of checkpoints; of a block that has one.
+  // Notes that the block's checkpoint, which must exist, has a copy.
   void note_checkpoint_saved(BlockId block) { slots_.note_saved(blocks_.at(block).state.value()); }
   // A known block's.
   const PrefixKey& key(BlockId block) const { return blocks_.at(block).key; }

@@ -1,9 +1,8 @@
 // Keeps pages of the cache and checkpoints of states in a directory, each as a record (record.h) in
-// a file of its own. Names
-// cannot be foreseen without the directory's secret: pages of another model, arithmetic, format or
-// layout, or of another tenant, have other names. The directory and its files are their owner's
-// alone. What cannot be written, read or believed costs time and nothing else: it is counted, and
-// the log says so.
+// a file of its own. Names cannot be foreseen without the directory's secret: pages of another
+// model, arithmetic, format or layout, or of another tenant, have other names. The directory and
+// its files are their owner's alone. What cannot be written, read or believed costs time and
+// nothing else: it is counted, and the log says so.
 //
 // A file appears by its rename, whole as far as this process is concerned; after a crash of the
 // machine its tag decides. Where the quota is full the oldest use goes first, among the owners that
@@ -91,7 +90,7 @@ class FileTier {
   bool may_write(uint64_t bytes) LOCKSTEP_REQUIRES(mutex_);
   void add(const std::string& name, uint64_t owner, uint64_t bytes) LOCKSTEP_REQUIRES(mutex_);
   void note_use(Entry& entry) LOCKSTEP_REQUIRES(mutex_);
-  // Which is to make way; there is one.
+  // The name of the record to remove next; entries_ is not empty.
   std::string oldest() const LOCKSTEP_REQUIRES(mutex_);
   bool remove(const std::string& name) LOCKSTEP_REQUIRES(mutex_);
   Result<void> write_file(const std::string& name, const StoredKey& key, RecordParts parts,
