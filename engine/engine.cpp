@@ -443,6 +443,10 @@ bool Engine::output_is_damaged() const {
   return parts_->counters.unusable_submissions >= kUnusableSubmissionsMax;
 }
 
+bool Engine::keeps_files() const {
+  return parts_->ready && parts_->kept_pages && parts_->kept_pages->has_files();
+}
+
 void Engine::set_waiting_limits(uint32_t requests, uint32_t prompt_tokens) {
   parts_->waiting.requests = requests;
   parts_->waiting.prompt_tokens = prompt_tokens;

@@ -73,6 +73,10 @@ class Engine final : public LogitSource {
   // one that ends well makes it false again. Any thread; lock-free.
   bool output_is_damaged() const;
 
+  // Whether the cache's pages are kept in files: the directory of EngineOptions could be used.
+  // False before the load. Any thread; lock-free.
+  bool keeps_files() const;
+
   // Queues a request. Fails with kInvalidInput when it can never be served (its prompt does not
   // fit: the message holds the numbers; a token is not in the vocabulary), with kUnavailable when
   // loading, draining or full for this tenant; then with the time after which there may be space.

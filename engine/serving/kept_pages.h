@@ -53,8 +53,9 @@ class KeptPages {
   static std::unique_ptr<KeptPages> keep(Ranks& ranks, const EngineOptions& options, bool on_host,
                                          SchedulerLimits& limits, const Identify& identify);
 
-  // Any thread.
+  // Any thread, both.
   TierStatistics statistics() const;
+  bool has_files() const { return disk_bytes_max_ > 0; }
 
  private:
   explicit KeptPages(Ranks& ranks) : rank_pages_(ranks) {}

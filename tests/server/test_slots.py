@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+import shutil
 import signal
+import time
 
 import pytest
 from conftest import FIXTURES, Daemon, wait_until
@@ -132,17 +134,103 @@ def test_without_a_directory_there_are_none(start):
     for answer in (daemon.get("/slots"), act(daemon, 0, "save", filename="a")):
         assert answer.status_code == 501
         assert answer.json()["error"]["type"] == "not_supported_error"
-    ask(daemon, slot=1)  # and the field is harmless
+    ask(daemon, slot=7)  # and the field is harmless, whatever it says
 
 
-def test_tenants_see_nothing_of_one_anothers(start, tiers, tmp_path):
-    path = tmp_path / "keys.json"
-    path.write_text(json.dumps({"keys": [
-        {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest()}
-        for name, key in KEYS.items()]}))
-    path.chmod(0o600)
-    daemon = start(*SMALL, *tiers, "--api-keys", str(path)).wait_until_ready()
-    alice, bob = ({"Authorization": f"Bearer {key}"} for key in KEYS.values())
+def test_while_the_model_loads_it_is_not_said_that_there_are_none(start, tiers):
+    """Whichever state the daemon is in when it is asked, its answer is one of the two."""
+    daemon = start(*SMALL, *tiers)
+    for _ in range(1000):
+        for answer in (daemon.get("/slots"), act(daemon, 0, "erase")):
+            if answer.status_code != 200:
+                assert answer.status_code == 503, answer.text
+                assert answer.json()["error"]["code"] == "model_loading"
+                assert int(answer.headers["Retry-After"]) >= 1
+        if answer.status_code == 200:
+            break
+    daemon.wait_until_ready()
+    assert [slot["n_tokens"] for slot in slots(daemon)] == [0, 0]
+
+
+def test_a_directory_that_another_process_holds_is_said_to_be_unusable(start, tiers):
+    first = start(*SMALL, *tiers).wait_until_ready()
+    second = start(*SMALL, *tiers).wait_until_ready()
+    ask(second, slot=7)
+    for answer in (second.get("/slots"), act(second, 0, "save", filename="a")):
+        assert answer.status_code == 501
+        assert "log says why" in answer.json()["error"]["message"]
+    assert slots(first)
+
+
+def test_a_request_that_fails_leaves_the_slot_what_it_has(start, tiers):
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    ask(daemon)
+    late = daemon.post("/v1/completions", {"model": "m", "prompt": PROMPT[:50], "max_tokens": 900,
+                                           "ignore_eos": True, "timeout": 0.001})
+    assert late.status_code == 504, late.text
+    first, _ = slots(daemon)
+    assert (first["n_tokens"], first["is_processing"]) == (220, False)
+
+
+def test_a_client_that_leaves_has_its_answer_so_far_in_the_slot(start, tiers):
+    daemon = start(*SMALL, *tiers).wait_until_ready()
+    stream = daemon.post("/v1/completions", {"model": "m", "prompt": PROMPT, "max_tokens": 800,
+                                             "ignore_eos": True, "stream": True, "id_slot": 1},
+                         stream=True)
+    assert next(stream.iter_lines())
+    stream.close()
+    wait_until(lambda: not slots(daemon)[1]["is_processing"])
+    assert len(PROMPT) < slots(daemon)[1]["n_tokens"] <= len(PROMPT) + 800
+
+
+@pytest.fixture
+def keyed(start, tiers, tmp_path):
+    """Starts a daemon with the keys of alice and bob; the daemon, and their headers."""
+    def go(**allowance):
+        path = tmp_path / "keys.json"
+        path.write_text(json.dumps({"keys": [
+            {"name": name, "sha256": hashlib.sha256(key.encode()).hexdigest(), **allowance}
+            for name, key in KEYS.items()]}))
+        path.chmod(0o600)
+        daemon = start(*SMALL, *tiers, "--api-keys", str(path)).wait_until_ready()
+        return daemon, *({"Authorization": f"Bearer {key}"} for key in KEYS.values())
+    return go
+
+
+def test_a_client_that_has_its_answer_may_ask_again(keyed):
+    daemon, alice, _ = keyed(concurrent=1)
+    ask(daemon, headers=alice)
+    for _ in range(50):
+        for action in ("save", "erase"):
+            answer = act(daemon, 0, action, alice, filename="a")
+            assert answer.status_code == 200, answer.text
+        ask(daemon, headers=alice, prompt=[5], max_tokens=1)
+
+
+def test_a_save_is_charged_by_its_tokens_unless_the_server_fails(keyed, tmp_path):
+    limit = 1000
+    daemon, alice, _ = keyed(tokens_per_minute=limit)
+    ask(daemon, headers=alice)
+
+    def left():
+        answer = daemon.post("/tokenize", {"prompt": "a"}, headers=alice)
+        return int(answer.headers["x-ratelimit-remaining-tokens"])
+
+    begin, before = time.monotonic(), left()
+    saved = act(daemon, 0, "save", alice, filename="a")
+    assert saved.status_code == 200 and "x-ratelimit-remaining-tokens" in saved.headers
+    assert left() <= before - 220 + (time.monotonic() - begin) * limit / 60 + 1
+    shutil.rmtree(tmp_path / "cache/slots")
+    (tmp_path / "cache/slots").write_text("no folder")
+    before = left()
+    failed = act(daemon, 0, "save", alice, filename="a")
+    assert failed.status_code == 500, failed.text
+    assert "x-ratelimit-remaining-tokens" in failed.headers
+    assert left() > before - 220
+
+
+def test_tenants_see_nothing_of_one_anothers(keyed):
+    daemon, alice, bob = keyed()
     ask(daemon, headers=alice)
     assert slots(daemon, alice)[0]["n_tokens"] == 220
     assert slots(daemon, bob)[0]["n_tokens"] == 0
@@ -163,8 +251,10 @@ def test_a_conversation_in_a_damaged_file_is_refused(start, tiers, tmp_path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
-    assert act(daemon, 0, "restore", filename="a").status_code == 400
+    damaged = act(daemon, 0, "restore", filename="a")
+    assert damaged.status_code == 400 and "is damaged" in damaged.json()["error"]["message"]
     path.unlink()
     path.symlink_to("/etc/passwd")
-    assert act(daemon, 0, "restore", filename="a").status_code == 400
+    linked = act(daemon, 0, "restore", filename="a")
+    assert linked.status_code == 400 and "there is no" in linked.json()["error"]["message"]
     wait_until(lambda: daemon.metric("lockstep_requests_running") == 0)

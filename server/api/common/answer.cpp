@@ -64,7 +64,7 @@ class Run {
   // Submits all requests, or none.
   ApiResult<void> start() {
     clock_.start(plan_.requests.size());
-    note_conversation();
+    const bool has_slot = note_conversation();
     generated_.resize(plan_.requests.size());
     cached_.resize(plan_.requests.size());
     drafted_.resize(plan_.requests.size());
@@ -80,7 +80,10 @@ class Run {
     auto ids = model_.engine().submit_all(std::move(plan_.requests));
     if (!ids) return std::unexpected(model_.to_api_error(ids.error()));
     ids_ = std::move(*ids);
-    if (is_kept_) model_.conversations().begin(owner_, *plan_.slot);
+    if (has_slot) {
+      model_.conversations().begin(owner_, *plan_.slot);
+      is_kept_ = true;
+    }
     response_.on_client_gone([&engine = model_.engine(), ids = ids_] {
       for (const RequestId id : ids) engine.cancel(id);
     });
@@ -128,10 +131,10 @@ class Run {
   // Charges the key, and gives the slot its conversation, before the client has the end of its
   // answer.
   void settle() noexcept {
-    if (is_kept_ && !ids_.empty()) {
-      model_.conversations().end(owner_, *plan_.slot, std::move(conversation_));
+    if (std::exchange(is_kept_, false)) {
+      model_.conversations().end(owner_, *plan_.slot,
+                                 has_conversation() ? &conversation_ : nullptr);
     }
-    is_kept_ = false;
     key_.set_used_tokens(prompt_tokens_ + generated_tokens());
     key_.end();
   }
@@ -156,13 +159,26 @@ class Run {
     uint32_t rejected = 0;
   };
 
-  // The prompt of the first request, which the engine is about to get.
-  void note_conversation() {
-    is_kept_ = plan_.slot && model_.keeps_conversations();
-    if (!is_kept_) return;
+  // Notes the prompt of the first request, which the engine is about to get; false where no slot
+  // keeps it.
+  bool note_conversation() {
+    if (!plan_.slot || !model_.keeps_conversations()) return false;
     const Request& first = plan_.requests.front();
     owner_ = first.cache_owner;
-    conversation_ = {first.prompt, first.cache_salt};
+    // Longer answers are rare enough to have the tokens moved.
+    constexpr size_t kReservedMost = 256;
+    auto& tokens = conversation_.tokens;
+    tokens.reserve(first.prompt.size() + std::min<size_t>(first.max_tokens, kReservedMost));
+    tokens = first.prompt;
+    conversation_.cache_salt = first.cache_salt;
+    return true;
+  }
+
+  // Whether the slot gets this conversation. Where the request has failed, it does not; one whose
+  // client has left has its answer as far as it was made.
+  bool has_conversation() const noexcept {
+    if (!failure_ && !unfinished()) return true;
+    return response_.client_gone() && generated_[0] > 0;
   }
 
   bool unfinished() const { return finished_ < ids_.size(); }

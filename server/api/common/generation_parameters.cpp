@@ -292,9 +292,11 @@ GenerationParameters parse_generation(JsonFields& fields, const RequestLimits& l
   if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX)) {
     parameters.seed = static_cast<uint64_t>(*seed);
   }
-  // -1 is any, in llama-server's words.
-  const auto slot = fields.integer("id_slot", -1, int64_t{limits.slot_count} - 1);
-  parameters.slot = static_cast<uint32_t>(std::max<int64_t>(0, slot.value_or(0)));
+  // -1 is any, in llama-server's words; where there are no slots, so is every other.
+  const bool has_slots = limits.slot_count > 0;
+  const int64_t slot_most = has_slots ? int64_t{limits.slot_count} - 1 : kCountMax;
+  const int64_t slot = fields.integer("id_slot", -1, slot_most).value_or(0);
+  parameters.slot = has_slots ? static_cast<uint32_t>(std::max<int64_t>(0, slot)) : 0;
   Request& request = parameters.request;
   parse_sampling(fields, limits, request.sampling);
   parse_scheduling(fields, limits, request);

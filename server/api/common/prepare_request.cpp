@@ -11,15 +11,19 @@ ApiResult<Json> read_body(const ServedModel& model, const HttpRequest& request) 
   return parse_body(request);
 }
 
-ApiResult<void> answer_prepared(Call& call,
-                                ApiResult<std::string> (*make)(const ServedModel& model,
-                                                               const HttpRequest& request)) {
-  auto text = prepare_request(call, make);
+ApiResult<void> give(Call& call, ApiResult<std::string> text) {
+  if (!text && is_servers_own(text.error())) call.key.set_used_tokens(0);
   call.key.show(call.response);
   call.key.end();
   if (!text) return std::unexpected(std::move(text.error()));
   call.response.send(200, "application/json", std::move(*text));
   return {};
+}
+
+ApiResult<void> answer_prepared(Call& call,
+                                ApiResult<std::string> (*make)(const ServedModel& model,
+                                                               const HttpRequest& request)) {
+  return give(call, prepare_request(call, make));
 }
 
 }  // namespace lockstep

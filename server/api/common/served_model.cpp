@@ -34,6 +34,11 @@ ApiError damaged() {
 // Full contexts that one request may bring however few run at once, as its choices.
 constexpr uint64_t kFullContextsMin = 8;
 
+// Full contexts that the slots of one owner hold together, and those of all owners: their tokens
+// have 4 bytes each.
+constexpr size_t kOwnerContextsMost = 8;
+constexpr size_t kSlotContextsMost = 64;
+
 }  // namespace
 
 // One request may have as much as waits and runs when the engine is full.
@@ -59,14 +64,18 @@ ServedModel::ServedModel(Engine& engine, std::vector<std::string> names,
       conversations_({.directory = directory,
                       .model = fmt::format("{} of {} tokens", engine.model().name,
                                            engine.model().vocabulary_size),
-                      .slot_count = limits.slot_count}) {
+                      .slot_count = limits.slot_count,
+                      .owner_tokens_most = kOwnerContextsMost * limits.context_tokens,
+                      .tokens_most = kSlotContextsMost * limits.context_tokens}) {
   any_name_ = std::erase(names_, "*") > 0;
   if (names_.empty()) names_.push_back(engine.model().name);
 }
 
 RequestLimits ServedModel::limits() const {
   const MutexLock lock(limits_mutex_);
-  return limits_;
+  RequestLimits limits = limits_;
+  if (!keeps_conversations()) limits.slot_count = 0;
+  return limits;
 }
 
 void ServedModel::set_limits(const RequestLimits& limits) {

@@ -35,7 +35,7 @@ struct RequestLimits {
   uint32_t vocabulary_size = 0;
   uint32_t context_tokens = 0;
   uint32_t choices_max = 128;    // n
-  uint32_t slot_count = 1;       // of id_slot
+  uint32_t slot_count = 1;       // of id_slot; 0: there are no slots, and any number is taken
   uint32_t requests_max = 1024;  // n times prompts: what runs and waits in the engine at most
   uint64_t prompt_tokens_max = 1'048'576;  // of the prompts of all choices together
   // The bytes that a whole (not streamed) answer may come to, as make_requests() estimates it; one
@@ -61,14 +61,15 @@ class ServedModel {
 
   Engine& engine() const { return engine_; }
   const std::vector<std::string>& names() const { return names_; }  // at least one
-  // Any thread; a request keeps those with which it began.
+  // Any thread; a request keeps those with which it began. Without slots where none are kept.
   RequestLimits limits() const;
   void set_limits(const RequestLimits& limits);
   // Those of slots; any thread.
   Conversations& conversations() const { return conversations_; }
-  // Whether there are any: the directory is there, and no other process's.
+  // Whether there are any: the model is loaded, and its engine keeps files in the directory, which
+  // it does not for ranks on GPUs, or where another process holds it. Lock-free.
   bool keeps_conversations() const {
-    return conversations_.has_directory() && engine_.statistics().tiers.disk_bytes_max > 0;
+    return conversations_.has_directory() && engine_.keeps_files();
   }
   const ChatFamily& chat_family() const { return chat_family_; }
   // The threads that prepare requests. Any thread.

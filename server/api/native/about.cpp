@@ -31,7 +31,7 @@ ApiResult<void> get_openapi(Call& call) {
   }
   const RequestLimits limits = model.limits();
   schemas["ChoiceCount"]["maximum"] = limits.choices_max;
-  schemas["SlotId"]["maximum"] = limits.slot_count - 1;
+  if (limits.slot_count > 0) schemas["SlotId"]["maximum"] = limits.slot_count - 1;
   schemas["TokenId"]["maximum"] = limits.vocabulary_size - 1;
   const uint32_t width = model.engine().model().embedding_width;
   schemas["EmbeddingWidth"]["minimum"] = width;

@@ -1,8 +1,10 @@
 // GET /slots and POST /slots/{id}?action=save|restore|erase, in llama-server's JSON.
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/json.h"
@@ -31,14 +33,23 @@ std::optional<std::string_view> query_field(std::string_view query, std::string_
   return std::nullopt;
 }
 
-std::optional<ApiError> refusal(const ServedModel& model) {
-  if (model.keeps_conversations()) return std::nullopt;
+ApiError not_kept(std::string message) {
   return ApiError{.status = 501,
-                  .message =
-                      "This server keeps no conversations: start it with --cache-dir, a "
-                      "directory that no other one uses",
+                  .message = std::move(message),
                   .type = "not_supported_error",
                   .code = "not_supported"};
+}
+
+// Whether the engine keeps files is known when it is loaded.
+std::optional<ApiError> refusal(const ServedModel& model) {
+  if (!model.conversations().has_directory()) {
+    return not_kept("This server keeps no conversations: start it with --cache-dir");
+  }
+  if (auto unready = model.check_ready()) return unready;
+  if (model.keeps_conversations()) return std::nullopt;
+  return not_kept(
+      "This server keeps no conversations: it keeps no files in its --cache-dir, as with ranks on "
+      "GPUs, or where another process holds the directory; its log says why");
 }
 
 ApiResult<uint32_t> slot_of(const ServedModel& model, const HttpRequest& request) {
@@ -84,23 +95,25 @@ ApiResult<SlotAction> prepare_action(const ServedModel& model, const HttpRequest
   return SlotAction{*slot, request.principal, std::move(*name)};
 }
 
-ApiResult<void> save(Call& call, const SlotAction& action) {
+ApiResult<std::string> save(Call& call, const SlotAction& action) {
   const auto begin = std::chrono::steady_clock::now();
   const Conversations& conversations = call.model.conversations();
+  const auto place = conversations.take_save_place();
+  if (!place) return std::unexpected(to_error(call.model, place.error()));
   const Conversation last = conversations.find(action.owner, action.slot);
   if (last.tokens.empty()) {
     return std::unexpected(
         bad_request(fmt::format("Slot {} has answered nothing that could be saved", action.slot)));
   }
-  const auto written = conversations.save(action.owner, *action.name, last);
+  // About what /tokenize charges for as many bytes.
+  call.key.set_used_tokens(last.tokens.size());
+  const auto written = conversations.save(*place, action.owner, *action.name, last);
   if (!written) return std::unexpected(to_error(call.model, written.error()));
-  call.response.send(200, "application/json",
-                     to_text({{"id_slot", action.slot},
-                              {"filename", *action.name},
-                              {"n_saved", last.tokens.size()},
-                              {"n_written", *written},
-                              {"timings", {{"save_ms", milliseconds_since(begin)}}}}));
-  return {};
+  return to_text({{"id_slot", action.slot},
+                  {"filename", *action.name},
+                  {"n_saved", last.tokens.size()},
+                  {"n_written", *written},
+                  {"timings", {{"save_ms", milliseconds_since(begin)}}}});
 }
 
 class RestoredBody final : public BodyWriter {
@@ -126,7 +139,7 @@ class RestoredBody final : public BodyWriter {
 // the rest computed, in turn with other requests.
 ApiResult<void> restore(Call& call, SlotAction action) {
   auto loaded = call.model.conversations().load(action.owner, *action.name);
-  if (!loaded) return std::unexpected(to_error(call.model, loaded.error()));
+  if (!loaded) return give(call, std::unexpected(to_error(call.model, loaded.error())));
   Request request;
   request.prompt = std::move(loaded->conversation.tokens);
   request.cache_salt = std::move(loaded->conversation.cache_salt);
@@ -139,16 +152,14 @@ ApiResult<void> restore(Call& call, SlotAction action) {
   return answer_whole(call, std::move(plan), writer);
 }
 
-ApiResult<void> erase(Call& call, const SlotAction& action) {
+ApiResult<std::string> erase(Call& call, const SlotAction& action) {
   Conversations& conversations = call.model.conversations();
   if (action.name) {
     const auto removed = conversations.remove(action.owner, *action.name);
     if (!removed) return std::unexpected(to_error(call.model, removed.error()));
   }
   const size_t erased = conversations.erase(action.owner, action.slot);
-  call.response.send(200, "application/json",
-                     to_text({{"id_slot", action.slot}, {"n_erased", erased}}));
-  return {};
+  return to_text({{"id_slot", action.slot}, {"n_erased", erased}});
 }
 
 }  // namespace
@@ -157,7 +168,7 @@ ApiResult<void> post_slot(Call& call) {
   const auto asked = query_field(call.request.query, "action");
   auto action = prepare_request(call, prepare_action);
   if (!action) return std::unexpected(action.error());
-  if (asked == "erase") return erase(call, *action);
+  if (asked == "erase") return give(call, erase(call, *action));
   if (asked != "save" && asked != "restore") {
     return std::unexpected(
         bad_parameter("action", "'action': must be save, restore or erase, in the query"));
@@ -165,7 +176,8 @@ ApiResult<void> post_slot(Call& call) {
   if (!action->name) {
     return std::unexpected(bad_parameter("filename", "'filename': is required"));
   }
-  return asked == "save" ? save(call, *action) : restore(call, std::move(*action));
+  if (asked == "save") return give(call, save(call, *action));
+  return restore(call, std::move(*action));
 }
 
 ApiResult<void> get_slots(Call& call) {

@@ -206,6 +206,26 @@ TEST(GenerationParameters, priority_and_salt_are_taken_over_within_their_ranges)
   }
 }
 
+TEST(GenerationParameters, a_slot_is_one_of_those_there_are_or_any_where_there_are_none) {
+  struct Case {
+    uint32_t slot_count;
+    int given;
+    std::optional<uint32_t> slot;  // none: it is refused
+  };
+  for (const Case& one : {Case{2, 1, 1}, Case{2, -1, 0}, Case{2, 2, {}}, Case{2, -2, {}},
+                          Case{0, 3, 0}, Case{0, -1, 0}, Case{0, -2, {}}}) {
+    SCOPED_TRACE(fmt::format("{} of {}", one.given, one.slot_count));
+    RequestLimits limits = kLimits;
+    limits.slot_count = one.slot_count;
+    const Json body = {{"model", "m"}, {"id_slot", one.given}};
+    JsonFields fields(body);
+    const auto parameters = parse_generation(fields, limits);
+    EXPECT_EQ(fields.error().has_value(), !one.slot.has_value());
+    if (!one.slot) continue;
+    EXPECT_EQ(parameters.slot, *one.slot);
+  }
+}
+
 TEST(GenerationParameters, the_number_of_biases_is_limited) {
   RequestLimits limits = kLimits;
   limits.vocabulary_size = 2000;
