@@ -46,7 +46,8 @@ double generation_seconds(const PassCosts& costs, size_t tokens) {
   const auto [first, part] = place_of(costs.generation, tokens);
   const double begin = costs.generation[first].seconds;
   const double end = costs.generation[first + 1].seconds;
-  return std::max(begin + part * (end - begin), 0.0);
+  // Behind the last that is known no pass is faster than that one: figures are noisy.
+  return std::max(begin + part * (end - begin), part > 1 ? end : 0.0);
 }
 
 Parts parts_of(const PassCosts& costs) {
@@ -135,10 +136,12 @@ Result<PassCosts> fit_pass_costs(std::span<const BenchRow> rows, size_t batch_to
   const size_t part_count = kFirstGeneration + known->size();
   std::vector<Parts> products(part_count, Parts(part_count));
   Parts wanted(part_count);
+  const bool has_prompt_depths = has_depths(rows, &BenchRow::prompt_tokens);
+  const bool has_generation_depths = has_depths(rows, &BenchRow::generated_tokens);
   for (const BenchRow& row : rows) {
     Parts relative = amounts(row, *known, batch_tokens);
-    if (!has_depths(rows, &BenchRow::prompt_tokens)) relative[kPromptKey] = 0;
-    if (!has_depths(rows, &BenchRow::generated_tokens)) relative[kGeneratedKey] = 0;
+    if (!has_prompt_depths) relative[kPromptKey] = 0;
+    if (!has_generation_depths) relative[kGeneratedKey] = 0;
     for (double& amount : relative) amount /= seconds_of(row);
     for (size_t part = 0; part < part_count; ++part) {
       wanted[part] += relative[part];

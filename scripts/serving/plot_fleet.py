@@ -46,6 +46,8 @@ class Fleet:
                 low, found = rate, body
             else:
                 high = rate
+        if found and high == self.options.highest:
+            raise SystemExit(f"{self.router}, {self.replicas} replicas: raise --highest")
         return low, found
 
 

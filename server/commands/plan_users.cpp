@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iostream>
 #include <numeric>
 
@@ -14,6 +15,10 @@ constexpr double kSkippedPart = 1.0 / 6;  // of the simulated time, in which the
 
 double mean_part(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+size_t tokens_of(const SimulatedRequest& request) {
+  return request.prompt_tokens + request.answer_tokens;
 }
 
 std::string_view machines_text(size_t count) {
@@ -66,15 +71,23 @@ Result<UsersPlan> plan_users(const UsersOptions& options, const EngineOptions& e
                                .seed = options.seed},
                               options.prompt, options.answer);
   if (!load) return std::unexpected(load.error());
-  if (load->empty()) {
+  const double skipped_seconds = options.seconds * kSkippedPart;
+  if (load->empty() || load->back().arrival < skipped_seconds) {
     return invalid_input("no request of {} users comes in {} seconds: raise --seconds",
                          options.users, options.seconds);
+  }
+  const auto longest = std::ranges::max(*load, {}, &tokens_of);
+  if (tokens_of(longest) > machine.context_tokens) {
+    return invalid_input(
+        "--prompt {} and --answer {}: a request comes to {} tokens, but a sequence has {} at most: "
+        "raise --context",
+        options.prompt, options.answer, tokens_of(longest), machine.context_tokens);
   }
   FleetOptions fleet{.replica = replica_options(engine, file->batch_tokens, machine.context_tokens),
                      .costs = file->costs,
                      .first_token_limit = options.first_token_limit,
                      .token_limit = options.token_limit,
-                     .skipped_seconds = options.seconds * kSkippedPart,
+                     .skipped_seconds = skipped_seconds,
                      .seed = options.seed};
   fleet.replica.sequences = machine.sequence_count;
   const auto fewest = fewest_replicas(fleet, *load, options.good_part);

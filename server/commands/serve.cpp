@@ -7,6 +7,7 @@
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
 #include "server/daemon/daemon.h"
+#include "server/daemon/event_socket.h"
 #include "server/daemon/memory_store.h"
 #include "server/daemon/signals.h"
 
@@ -47,6 +48,11 @@ int run_serve(const std::vector<std::string>& arguments) {
   if (print) {
     std::cout << print_options(*values) << '\n';
     return 0;
+  }
+  if (!options.kv_events.empty()) {
+    if (const auto given = check_event_endpoint(options.kv_events); !given) {
+      return report(given.error());
+    }
   }
   if (check) {
     start_log(options);

@@ -9,6 +9,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kPageTokens = 64;
+// More in a made load would take several GiB.
+constexpr double kRequestsMost = 5e6;
 
 struct BenchFile {
   std::vector<BenchRow> rows;
@@ -59,6 +61,12 @@ Result<std::vector<SimulatedRequest>> make_load(ArrivalProcess process, const st
   if (!prompt_range) return std::unexpected(prompt_range.error());
   const auto answer_range = parse_length_range(answer, "--answer");
   if (!answer_range) return std::unexpected(answer_range.error());
+  const double requests = process.requests_per_second * process.seconds;
+  if (requests > kRequestsMost) {
+    return invalid_input(
+        "{:.0f} requests in {} seconds are too many to simulate, at most {:.0f}: lower --seconds",
+        requests, process.seconds, kRequestsMost);
+  }
   process.prompt = *prompt_range;
   process.answer = *answer_range;
   return make_arrivals(process);

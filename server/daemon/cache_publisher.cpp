@@ -105,15 +105,25 @@ void CachePublisher::work() {
   while (true) {
     try {
       if (!events_.take(events, kPatience)) return;
+      if (events.empty()) socket_->tend();
       for (const NumberedEvents& message : number_messages(events, next_number)) {
         next_number = message.number + 1;
-        if (!send(message)) unsent_count_ += message.events.size();
+        if (!send_if_there_is_memory(message)) unsent_count_ += message.events.size();
       }
-    } catch (const std::bad_alloc&) {
-      ++next_number;  // what is lost is missed
+    } catch (const std::bad_alloc&) {  // of take() or number_messages()
+      if (!events.empty()) ++next_number;
       unsent_count_ += events.size();
       std::this_thread::sleep_for(kMemoryPause);
     }
+  }
+}
+
+bool CachePublisher::send_if_there_is_memory(const NumberedEvents& message) const {
+  try {
+    return send(message);
+  } catch (const std::bad_alloc&) {
+    std::this_thread::sleep_for(kMemoryPause);
+    return false;
   }
 }
 

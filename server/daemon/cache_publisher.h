@@ -58,6 +58,7 @@ class CachePublisher {
  private:
   void work();
   bool send(const NumberedEvents& message) const;
+  bool send_if_there_is_memory(const NumberedEvents& message) const;
 
   const std::unique_ptr<EventSocket> socket_;
   const std::string topic_;

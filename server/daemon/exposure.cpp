@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "server/daemon/event_socket.h"
+
 namespace lockstep {
 namespace {
 
@@ -66,7 +68,7 @@ std::vector<std::string> probe_exposure_notes(const std::vector<std::string>& ad
 }
 
 std::vector<std::string> event_exposure_warnings(const std::string& endpoint) {
-  if (endpoint.starts_with("ipc://") || !is_exposed(endpoint)) return {};
+  if (endpoint.starts_with(kIpcScheme) || !is_exposed(endpoint)) return {};
   return {fmt::format(
       "{} (--kv-events) gives all prompts and answers as token ids, without a key and without TLS, "
       "to everyone who can reach it: let a network policy leave it to the router",

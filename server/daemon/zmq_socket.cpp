@@ -1,11 +1,14 @@
+#include <ifaddrs.h>
 #include <zmq.h>
 
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "engine/base/dynamic_library.h"
 #include "server/daemon/event_socket.h"
+#include "server/http/listener.h"
 
 namespace lockstep {
 namespace {
@@ -14,7 +17,11 @@ namespace {
 // publisher bounds a message. Then it loses some, and their numbers tell it.
 constexpr int kMessagesKept = 1000;
 // The most that a subscriber may send at a time: a topic that it wants.
-constexpr int64_t kSubscriptionBytesMost = 4096;
+constexpr int64_t kSubscriptionBytesMost = 512;
+constexpr int kSubscriptionsKept = 16;  // that have not been looked at
+// After so long one that does not answer is forgotten.
+constexpr int kHandshakeMilliseconds = 5'000;
+constexpr int kHeartbeatMilliseconds = 30'000;
 
 // The functions of libzmq that are called.
 struct ZmqLibrary {
@@ -76,6 +83,9 @@ class ZmqSocket final : public EventSocket {
     // Messages that subscribers have not read at the end of the process are lost.
     const bool is_set = set(ZMQ_LINGER, 0) && set(ZMQ_SNDHWM, kMessagesKept) &&
                         set(ZMQ_MAXMSGSIZE, kSubscriptionBytesMost) &&
+                        set(ZMQ_RCVHWM, kSubscriptionsKept) && set(ZMQ_TCP_KEEPALIVE, 1) &&
+                        set(ZMQ_HANDSHAKE_IVL, kHandshakeMilliseconds) &&
+                        set(ZMQ_HEARTBEAT_IVL, kHeartbeatMilliseconds) &&
                         set(ZMQ_IPV6, endpoint.find('[') != std::string::npos ? 1 : 0);
     if (!is_set || zmq_.bind(socket_, endpoint.c_str()) != 0) return refused();
     std::array<char, 1024> bound{};
@@ -86,8 +96,17 @@ class ZmqSocket final : public EventSocket {
   }
 
   bool send(std::string_view topic, std::string_view sequence, std::string_view payload) override {
-    return send_frame(topic, ZMQ_SNDMORE) && send_frame(sequence, ZMQ_SNDMORE) &&
-           send_frame(payload, 0);
+    if (!send_frame(topic, ZMQ_SNDMORE)) return false;
+    if (send_frame(sequence, ZMQ_SNDMORE) && send_frame(payload, 0)) return true;
+    send_frame({}, 0);  // the next message begins by itself
+    return false;
+  }
+
+  // libzmq takes note of them in calls on the socket alone.
+  void tend() override {
+    int events = 0;
+    size_t size = sizeof events;
+    zmq_.get_option(socket_, ZMQ_EVENTS, &events, &size);
   }
 
   std::string endpoint() const override { return endpoint_; }
@@ -107,12 +126,35 @@ class ZmqSocket final : public EventSocket {
   std::string endpoint_;
 };
 
+// libzmq looks an address up among the machine's interfaces, and aborts the process where it may
+// not list them.
+Result<void> check_interfaces(const std::string& endpoint) {
+  if (!endpoint.starts_with(kTcpScheme) || endpoint[kTcpScheme.size()] == '*') return {};
+  ifaddrs* interfaces = nullptr;
+  if (::getifaddrs(&interfaces) == 0) {
+    ::freeifaddrs(interfaces);
+    return {};
+  }
+  return machine_refused(
+      "KV events cannot be published at {} (--kv-events): the machine's interfaces cannot be "
+      "listed "
+      "({}). Allow it (under systemd RestrictAddressFamilies=AF_NETLINK in a drop-in), or give * "
+      "as "
+      "the address",
+      endpoint, std::strerror(errno));
+}
+
 }  // namespace
 
 Result<std::unique_ptr<EventSocket>> bind_event_socket(const std::string& endpoint) {
-  if (!endpoint.starts_with("tcp://") && !endpoint.starts_with("ipc://")) {
-    return invalid_input("--kv-events: must be tcp://ADDRESS:PORT or ipc://PATH, not \"{:.200}\"",
-                         endpoint);
+  if (auto listed = check_interfaces(endpoint); !listed) return std::unexpected(listed.error());
+  const std::string path(socket_path_of(endpoint));
+  if (!path.empty()) {  // libzmq would remove whatever is there
+    const auto removed = remove_stale_socket(path);
+    if (!removed) {
+      return machine_refused("KV events cannot be published (--kv-events): {}",
+                             removed.error().message);
+    }
   }
   const auto zmq = load_zmq();
   if (!zmq) {

@@ -89,7 +89,8 @@ sockaddr_un path_address(const std::string& path) {
   return address;
 }
 
-// Makes way for a new socket at `path`.
+}  // namespace
+
 Result<void> remove_stale_socket(const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return {};
@@ -103,8 +104,6 @@ Result<void> remove_stale_socket(const std::string& path) {
   if (unlink(path.c_str()) != 0) return cannot_listen(path, std::strerror(errno));
   return {};
 }
-
-}  // namespace
 
 // Fills port and name from the bound socket. `host`: as it was asked for; "" for the bound one.
 void Listener::describe(const std::string& host) {

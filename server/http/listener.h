@@ -63,4 +63,8 @@ class Listener {
   uint64_t path_inode_ = 0;  // so that a successor's socket is not removed
 };
 
+// Makes way for a new socket at `path`: removes one that a dead process has left. Fails with
+// kMachineRefused where another process listens there, or a file of another kind lies.
+Result<void> remove_stale_socket(const std::string& path);
+
 }  // namespace lockstep

@@ -275,8 +275,9 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.metrics_aliases = v.get<std::string>(); }},
       {"kv-events", kServe, kText, "", 0, 0, {},
        "Where changes of the prefix cache are published over ZeroMQ for routers, as vLLM's KV "
-       "events: tcp://ADDRESS:PORT (* for any of either) or ipc://PATH. A client that "
-       "connects reads all prompts and answers as token ids. Empty: nowhere",
+       "events: tcp://ADDRESS:PORT (* for all IPv4 addresses, or for a port that is free) or "
+       "ipc:///PATH. A client that connects reads all prompts and answers as token ids, and "
+       "cache_salts. Empty: nowhere",
        [](const Json& v, Options& o) { o.kv_events = v.get<std::string>(); }},
       {"kv-events-pod", kServe, kText, "", 0, 0, {},
        "This server's name in the topic of KV events, kv@NAME@MODEL, as the router knows it. "

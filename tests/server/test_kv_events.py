@@ -33,8 +33,7 @@ class Subscriber:
         self.numbers = []
         self.marks = 0
         # A subscription is in effect some time after connect(): from then on marks are told.
-        while not self.socket.poll(50):
-            self.mark()
+        wait_until(lambda: self.socket.poll(50) or not self.mark())
 
     def mark(self):
         """A request of one page under a salt of its own, which is told after all before it."""
@@ -109,7 +108,7 @@ def ids_of(daemon, prompt):
 @pytest.fixture(scope="module")
 def supported():
     shown = run_program("serve", "--model", DEMO, "--kv-events", "ipc:///nowhere/at/all")
-    if "without ZeroMQ" in shown.stderr or "libzmq" in shown.stderr:
+    if "without ZeroMQ" in shown.stderr or "cannot open shared object" in shown.stderr:
         pytest.skip("without ZeroMQ: " + shown.stderr.strip().splitlines()[-1])
 
 
@@ -182,16 +181,16 @@ def test_a_subscriber_that_does_not_read_holds_nobody_up(start, supported):
     assert daemon.stop() == 0
 
 
-def test_other_topics_get_nothing(start, supported):
-    daemon = start(*SERVED).wait_until_ready()
-    reader = Subscriber(daemon)
-    other = zmq.Context.instance().socket(zmq.SUB)
-    other.setsockopt_string(zmq.SUBSCRIBE, "kv@pod-1")
-    other.connect(reader.endpoint)
-    ask(daemon, STORY)
-    reader.read()
-    assert not other.poll(0)
-    other.close()
+def test_a_path_that_others_have_is_left_to_them(start, supported, tmp_path):
+    file = tmp_path / "model.gguf"
+    file.write_text("weights")
+    refused = run_program("serve", "--model", DEMO, "--port", "0", "--kv-events", f"ipc://{file}")
+    assert refused.returncode == 1 and "a file of another kind" in refused.stderr
+    assert file.read_text() == "weights"
+    taken = f"ipc://{tmp_path / 'events'}"
+    daemon = start(*SERVED[:2], "--kv-events", taken).wait_until_ready()
+    refused = run_program("serve", "--model", DEMO, "--port", "0", "--kv-events", taken)
+    assert refused.returncode == 1 and "another process" in refused.stderr
     assert daemon.stop() == 0
 
 
@@ -204,10 +203,10 @@ def test_without_the_option_there_are_no_events(daemon):
 
 
 @pytest.mark.parametrize("endpoint, code, words", [
-    ("5557", 2, "must be tcp://ADDRESS:PORT or ipc://PATH"),
-    ("pgm://eth0;239.1.1.1:5555", 2, "must be tcp://ADDRESS:PORT or ipc://PATH"),
+    *((endpoint, 2, "must be tcp://ADDRESS:PORT") for endpoint in (
+        "5557", "pgm://eth0;239.1.1.1:5555", "tcp://127.0.0.1:none", "tcp://*:70000", "tcp://*:5557x",
+        "tcp://*:-1", "tcp://*", "tcp://eth0:5557", "ipc://@name", "ipc://*", "ipc://" + "/a" * 60)),
     ("tcp://192.0.2.1:5557", 1, "cannot be published at tcp://192.0.2.1:5557"),
-    ("tcp://127.0.0.1:none", 1, "cannot be published"),
     ("ipc:///nowhere/at/all", 1, "cannot be published"),
 ])
 def test_an_endpoint_that_cannot_be_had_is_refused(supported, endpoint, code, words):

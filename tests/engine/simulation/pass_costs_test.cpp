@@ -129,5 +129,12 @@ TEST(PassCosts, of_any_number_of_generated_tokens_are_on_the_line_through_the_ne
   }
 }
 
+TEST(PassCosts, of_more_generated_tokens_than_measured_are_no_less_where_figures_are_noisy) {
+  const PassCosts costs = {.generation = {{4, 0.020}, {8, 0.019}}};
+  Schedule schedule;
+  schedule.chunks.assign(64, {.begin = 9, .count = 1, .generated = true});
+  EXPECT_DOUBLE_EQ(pass_seconds(costs, schedule), 0.019);
+}
+
 }  // namespace
 }  // namespace lockstep
