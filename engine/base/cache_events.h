@@ -1,6 +1,7 @@
 // The changes of the prefix cache, on their way from the engine's thread to one that publishes
-// them. The engine's thread never waits: where the reader is too slow, or there is no memory,
-// events are dropped and counted, and the next one says that some are missing.
+// them. The engine's thread waits for no more than the reader's exchange of two vectors: where the
+// reader is too slow, or there is no memory, events are dropped and counted, and the next one says
+// that some are missing.
 #pragma once
 
 #include <atomic>
@@ -43,7 +44,7 @@ class CacheEvents {
 
   explicit CacheEvents(size_t queued_most = kQueuedMost);
 
-  // The engine's thread. None of these waits for the reader.
+  // The engine's thread.
   void store(uint64_t block, std::optional<uint64_t> before, std::span<const int32_t> tokens,
              std::string_view salt) noexcept;
   void remove(uint64_t block) noexcept;

@@ -138,6 +138,16 @@ class SequencePages {
   };
   Found find(Sequence& sequence) const;
   bool has_store() const { return rules_.store != nullptr && !rules_.shares_none; }
+  // A walk from page to page of a sequence's prefix: the block of the last one, 0 once the cache
+  // has none, and whether the next one can be known.
+  struct KnownBlocks {
+    BlockId block = 0;
+    bool goes_on = true;
+  };
+  // Before the first step, to `page`.
+  KnownBlocks known_blocks(const Sequence& sequence, size_t page) const;
+  // On to the next page, `page`; returns its key.
+  PrefixKey step(KnownBlocks& known, Sequence& sequence, size_t page) const;
   size_t stored_end(Sequence& sequence) const;
   StoredKey page_key(const CacheScope& scope, const PrefixKey& prefix, size_t group) const;
   StoredKey state_key(const CacheScope& scope, const PrefixKey& prefix) const;

@@ -30,6 +30,20 @@ StoredKey SequencePages::state_key(const CacheScope& scope, const PrefixKey& pre
   return key;
 }
 
+SequencePages::KnownBlocks SequencePages::known_blocks(const Sequence& sequence,
+                                                       size_t page) const {
+  const BlockId block = page > 0 ? sequence.blocks[page - 1] : 0;
+  return {.block = block, .goes_on = page == 0 || cache_.is_known(block)};
+}
+
+PrefixKey SequencePages::step(KnownBlocks& known, Sequence& sequence, size_t page) const {
+  PrefixCache::Prefix wanted = prefix(sequence, page);
+  wanted.before = known.block;
+  known.block = known.goes_on ? cache_.find(sequence.scope, wanted) : 0;
+  known.goes_on = known.block != 0;
+  return wanted.key;
+}
+
 // Up to which page the cache or the store holds all that what comes after it looks at.
 size_t SequencePages::stored_end(Sequence& sequence) const {
   size_t page = sequence.computed / rules_.page_tokens;
@@ -38,25 +52,21 @@ size_t SequencePages::stored_end(Sequence& sequence) const {
   for (size_t group = 0; group < sequence.tables.size(); ++group) {
     there[group] = page - sequence.tables[group].given_back;
   }
-  BlockId block = page > 0 ? sequence.blocks[page - 1] : 0;
-  bool is_known = page == 0 || cache_.is_known(block);
+  KnownBlocks known = known_blocks(sequence, page);
   for (; may_find(sequence, page); ++page) {
-    PrefixCache::Prefix wanted = prefix(sequence, page);
-    wanted.before = block;
-    block = is_known ? cache_.find(sequence.scope, wanted) : 0;
-    is_known = block != 0;
+    const PrefixKey key = step(known, sequence, page);
     bool suffices = true;
     for (size_t group = 0; group < there.size(); ++group) {
-      const bool has = (is_known && cache_.page(block, group)) ||
-                       rules_.store->contains(page_key(sequence.scope, wanted.key, group));
+      const bool has = (known.goes_on && cache_.page(known.block, group)) ||
+                       rules_.store->contains(page_key(sequence.scope, key, group));
       if (!has && cache_.window(group).sees_all()) return end;
       there[group] = has ? there[group] + 1 : 0;
       suffices =
           suffices && there[group] >= page + 1 - first_seen(group, (page + 1) * rules_.page_tokens);
     }
     if (!suffices) continue;
-    const bool goes_on = !has_states() || has_checkpoint(block) ||
-                         rules_.store->contains(state_key(sequence.scope, wanted.key));
+    const bool goes_on = !has_states() || has_checkpoint(known.block) ||
+                         rules_.store->contains(state_key(sequence.scope, key));
     if (goes_on) end = page + 1;
   }
   return end;
@@ -65,24 +75,19 @@ size_t SequencePages::stored_end(Sequence& sequence) const {
 SequencePages::Asked SequencePages::ask(Sequence& sequence, size_t end) const {
   Asked asked;
   asked.here = sequence.computed / rules_.page_tokens;
-  BlockId block = asked.here > 0 ? sequence.blocks[asked.here - 1] : 0;
-  bool is_known = asked.here == 0 || cache_.is_known(block);
+  KnownBlocks known = known_blocks(sequence, asked.here);
   for (size_t page = asked.here; page < end; ++page) {
-    PrefixCache::Prefix wanted = prefix(sequence, page);
-    wanted.before = block;
-    block = is_known ? cache_.find(sequence.scope, wanted) : 0;
-    is_known = block != 0;
+    const PrefixKey key = step(known, sequence, page);
     bool is_here = true;
     for (size_t group = 0; group < cache_.group_count(); ++group) {
       const bool is_needed = page >= first_seen(group, end * rules_.page_tokens);
-      if (!is_needed || (is_known && cache_.page(block, group))) continue;
-      const PageStore::Answer answer =
-          rules_.store->ask(page_key(sequence.scope, wanted.key, group));
+      if (!is_needed || (known.goes_on && cache_.page(known.block, group))) continue;
+      const PageStore::Answer answer = rules_.store->ask(page_key(sequence.scope, key, group));
       if (answer == PageStore::Answer::kAbsent) return asked;
       is_here = is_here && answer == PageStore::Answer::kHere;
     }
-    if (has_states() && page + 1 == end && !has_checkpoint(block)) {
-      const PageStore::Answer answer = rules_.store->ask(state_key(sequence.scope, wanted.key));
+    if (has_states() && page + 1 == end && !has_checkpoint(known.block)) {
+      const PageStore::Answer answer = rules_.store->ask(state_key(sequence.scope, key));
       if (answer == PageStore::Answer::kAbsent) return asked;
       is_here = is_here && answer == PageStore::Answer::kHere;
     }

@@ -11,7 +11,7 @@ std::vector<prometheus::MetricFamily> daemon_families(uint64_t log_messages_drop
   const uint64_t dropped = publisher == nullptr ? 0 : publisher->dropped_count();
   return {
       counter_family("lockstep_log_messages_dropped_total",
-                     "Log messages that could not be written: nobody read them fast enough, or "
+                     "Log messages that could not be written: they were not read fast enough, or "
                      "the disk was full.",
                      {{static_cast<double>(log_messages_dropped)}}),
       gauge_family("lockstep_config_last_reload_success",

@@ -167,7 +167,7 @@ def test_tenants_have_hashes_of_their_own_and_only_a_salt_is_told(start, support
     assert daemon.stop() == 0
 
 
-def test_a_subscriber_that_does_not_read_holds_nobody_up(start, supported):
+def test_a_subscriber_that_does_not_read_delays_no_request(start, supported):
     daemon = start(*SERVED).wait_until_ready()
     idle = Subscriber(daemon)
     for round_ in range(3):
