@@ -12,6 +12,7 @@ build_packages=(
   libpcre2-dev           # pre-tokenizer patterns
   libspdlog-dev          # log
   libssl-dev             # TLS, the hashes of API keys and of what is kept over a restart
+  libucx-dev             # exchanges between hosts; its headers alone, the library is opened if there
   liburing-dev           # direct reads of model files
   libzmq3-dev            # KV events to routers
   ninja-build

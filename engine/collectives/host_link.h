@@ -1,0 +1,29 @@
+// How ranks of two hosts exchange during a pass: what one sends the other receives, in the same
+// order on both; both know how much it is.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string_view>
+
+#include "engine/base/result.h"
+
+namespace lockstep {
+
+// One thread at a time, but for shut_down(). exchange() neither allocates nor locks.
+class HostLink {
+ public:
+  virtual ~HostLink() = default;
+
+  // Sends all of `out` and receives all of `in`, both at once. Either may be empty. Bounded waits:
+  // fails with kMachineRefused, naming the other host, when it has moved no byte for the stream's
+  // patience, or has gone; from then on every call fails.
+  virtual Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) = 0;
+
+  // Any thread, any time: calls in progress and all later ones fail.
+  virtual void shut_down() noexcept = 0;
+
+  virtual std::string_view transport() const = 0;  // the row's name
+};
+
+}  // namespace lockstep

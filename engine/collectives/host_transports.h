@@ -1,0 +1,31 @@
+// The ways for hosts to exchange, in one table; one whose library is not there says so.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "engine/base/result.h"
+#include "engine/collectives/host_link.h"
+#include "engine/collectives/host_stream.h"
+
+namespace lockstep {
+
+struct HostTransport {
+  std::string_view name;      // "tcp", "ucx"
+  std::string (*obstacle)();  // why it cannot be used here; empty: it can
+  bool encrypts;              // where the stream does
+  // Both hosts call it, with the two ends of one stream, which is the link's from then on.
+  // `bytes_most`: of one exchange in either direction.
+  Result<std::unique_ptr<HostLink>> (*make)(std::unique_ptr<HostStream> stream, size_t bytes_most);
+};
+
+// In the order in which "auto" tries them.
+std::span<const HostTransport> host_transports();
+
+// The row of this name. Fails with kInvalidInput, naming those that there are, or the obstacle.
+Result<const HostTransport*> find_host_transport(std::string_view name);
+
+}  // namespace lockstep

@@ -1,0 +1,96 @@
+#include "engine/collectives/ucx_library.h"
+
+#include <signal.h>
+#include <ucs/config/global_opts.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "engine/base/dynamic_library.h"
+
+namespace lockstep {
+namespace {
+
+// UCX takes SIGHUP, SIGSEGV and others for itself while it is loaded, unless its environment says
+// otherwise, which a process with threads cannot change. What was there before is put back.
+class KeptSignals {
+ public:
+  KeptSignals() {
+    for (int each = 1; each < kEnd; ++each) kept_[index(each)] = read(each);
+  }
+  ~KeptSignals() {
+    for (int each = 1; each < kEnd; ++each) {
+      if (kept_[index(each)].known) sigaction(each, &kept_[index(each)].action, nullptr);
+    }
+  }
+  KeptSignals(const KeptSignals&) = delete;
+  KeptSignals& operator=(const KeptSignals&) = delete;
+
+ private:
+  static constexpr int kEnd = 32;  // real-time signals are nobody's here
+  struct Kept {
+    struct sigaction action = {};
+    bool known = false;  // and may be set: the C library keeps some
+  };
+
+  static size_t index(int signal) { return static_cast<size_t>(signal); }
+  static Kept read(int signal) {
+    Kept kept;
+    kept.known =
+        signal != SIGKILL && signal != SIGSTOP && sigaction(signal, nullptr, &kept.action) == 0;
+    return kept;
+  }
+
+  std::array<Kept, kEnd> kept_;
+};
+
+Result<UcxLibrary> load() {
+  const KeptSignals signals;
+  // Without it UCX writes its own code over mmap() and the like, in the whole process, to know of
+  // memory that goes; sanitizers crash on that. It is read where the library is loaded.
+  ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", /*replace=*/0);  // NOLINT(concurrency-mt-unsafe)
+  const auto ucp = DynamicLibrary::open({"libucp.so.0"});
+  if (!ucp) return machine_refused("UCX is not installed: {}", ucp.error().message);
+  const auto ucs = DynamicLibrary::open({"libucs.so.0"});
+  if (!ucs) return machine_refused("UCX is not installed: {}", ucs.error().message);
+  UcxLibrary calls;
+  const char* missing = nullptr;
+  const auto take = [&](const DynamicLibrary& library, const char* name, auto& function) {
+    if (!library.find(name, function) && missing == nullptr) missing = name;
+  };
+  take(*ucp, "ucp_config_read", calls.config_read);
+  take(*ucp, "ucp_config_modify", calls.config_modify);
+  take(*ucp, "ucp_config_release", calls.config_release);
+  take(*ucp, "ucp_init_version", calls.init);
+  take(*ucp, "ucp_cleanup", calls.cleanup);
+  take(*ucp, "ucp_worker_create", calls.worker_create);
+  take(*ucp, "ucp_worker_destroy", calls.worker_destroy);
+  take(*ucp, "ucp_worker_get_address", calls.worker_address);
+  take(*ucp, "ucp_worker_release_address", calls.release_address);
+  take(*ucp, "ucp_worker_get_efd", calls.worker_descriptor);
+  take(*ucp, "ucp_worker_arm", calls.worker_arm);
+  take(*ucp, "ucp_worker_progress", calls.worker_progress);
+  take(*ucp, "ucp_ep_create", calls.endpoint_create);
+  take(*ucp, "ucp_ep_close_nbx", calls.endpoint_close);
+  take(*ucp, "ucp_tag_send_nbx", calls.tag_send);
+  take(*ucp, "ucp_tag_recv_nbx", calls.tag_receive);
+  take(*ucp, "ucp_request_check_status", calls.request_status);
+  take(*ucp, "ucp_request_cancel", calls.request_cancel);
+  take(*ucp, "ucp_request_free", calls.request_free);
+  take(*ucs, "ucs_status_string", calls.status_text);
+  decltype(&ucs_global_opts_set_value) set_option = nullptr;
+  take(*ucs, "ucs_global_opts_set_value", set_option);
+  if (missing != nullptr) return machine_refused("this machine's UCX has no {}", missing);
+  // It would write them to standard output. A version without the option goes on doing so.
+  static_cast<void>(set_option("LOG_LEVEL", "fatal"));
+  return calls;
+}
+
+}  // namespace
+
+const Result<UcxLibrary>& ucx_library() {
+  static const Result<UcxLibrary> library = load();
+  return library;
+}
+
+}  // namespace lockstep

@@ -1,0 +1,146 @@
+// Every transport between hosts that this machine has, both ends in this process.
+#include <gmock/gmock.h>
+
+#include "engine/collectives/host_transports.h"
+#include "tests/engine/collectives/connected_hosts.h"
+
+namespace lockstep {
+namespace {
+
+using ::testing::HasSubstr;
+using namespace std::chrono_literals;
+
+constexpr size_t kBytesMost = size_t{64} << 20U;
+
+struct ConnectedLinks {
+  std::unique_ptr<HostLink> accepted;
+  std::unique_ptr<HostLink> connected;
+};
+
+class HostLinks : public ::testing::TestWithParam<HostTransport> {
+ protected:
+  void SetUp() override {
+    const std::string obstacle = GetParam().obstacle();
+    if (!obstacle.empty()) GTEST_SKIP() << obstacle;
+  }
+
+  ConnectedLinks connect(std::chrono::milliseconds patience = 60s) const {
+    HostStreamOptions options = host_options(false);
+    options.patience = patience;
+    ConnectedHosts hosts = connect_hosts(options, options);
+    auto [one, two] = both_at_once(
+        [&] { return std::optional(GetParam().make(std::move(hosts.accepted), kBytesMost)); },
+        [&] { return GetParam().make(std::move(hosts.connected), kBytesMost); });
+    CHECK(one->has_value() && two.has_value(), "hosts are not linked");
+    return {.accepted = std::move(**one), .connected = std::move(*two)};
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, HostLinks,
+                         ::testing::ValuesIn(host_transports().begin(), host_transports().end()),
+                         [](const auto& each) { return std::string(each.param.name); });
+
+TEST_P(HostLinks, exchanges_of_any_sizes_arrive_in_their_order) {
+  const ConnectedLinks links = connect();
+  EXPECT_EQ(links.accepted->transport(), GetParam().name);
+  constexpr uint64_t kSeed = 28;
+  std::mt19937_64 random(kSeed);
+  std::vector<std::vector<std::byte>> to;
+  std::vector<std::vector<std::byte>> back;
+  for (int round = 0; round < 100; ++round) {
+    to.push_back(random_bytes(random, random() % (size_t{1} << (random() % 22))));
+    back.push_back(random_bytes(random, random() % (size_t{1} << (random() % 22))));
+  }
+  // Neither side waits for the other but by the exchanges themselves.
+  const auto run = [](HostLink& link, const auto& out, const auto& expected) {
+    for (size_t round = 0; round < out.size(); ++round) {
+      std::vector<std::byte> in(expected[round].size());
+      if (!link.exchange(out[round], in) || in != expected[round]) return round;
+    }
+    return out.size();
+  };
+  const auto [one, two] = both_at_once([&] { return run(*links.accepted, back, to); },
+                                       [&] { return run(*links.connected, to, back); });
+  EXPECT_EQ(one, to.size()) << "seed " << kSeed;
+  EXPECT_EQ(two, to.size()) << "seed " << kSeed;
+}
+
+TEST_P(HostLinks, sixty_four_mebibytes_both_ways_do_not_block_one_another) {
+  const ConnectedLinks links = connect();
+  std::mt19937_64 random(1);
+  auto bytes = random_bytes(random, size_t{1} << 20U);
+  bytes.resize(kBytesMost);
+  std::vector<std::byte> one_got(bytes.size());
+  std::vector<std::byte> two_got(bytes.size());
+  const auto [one, two] = both_at_once([&] { return links.accepted->exchange(bytes, one_got); },
+                                       [&] { return links.connected->exchange(bytes, two_got); });
+  ASSERT_TRUE(one && two);
+  EXPECT_TRUE(one_got == bytes && two_got == bytes);
+}
+
+TEST_P(HostLinks, a_host_that_has_gone_ends_all_exchanges_and_is_named) {
+  ConnectedLinks links = connect();
+  links.accepted.reset();
+  const std::vector<std::byte> out(1 << 20);
+  std::vector<std::byte> in(1 << 20);
+  const auto first = links.connected->exchange(out, in);
+  ASSERT_FALSE(first.has_value());
+  EXPECT_EQ(first.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(first.error().message, HasSubstr("127.0.0.1"));
+  EXPECT_FALSE(links.connected->exchange({}, in).has_value());
+}
+
+TEST_P(HostLinks, a_host_that_goes_during_a_wait_ends_it) {
+  ConnectedLinks links = connect();
+  const auto [gone, received] = both_at_once(
+      [&] {
+        std::this_thread::sleep_for(50ms);
+        links.accepted.reset();
+        return true;
+      },
+      [&] {
+        std::vector<std::byte> in(1 << 14);
+        return links.connected->exchange({}, in);
+      });
+  EXPECT_FALSE(received.has_value());
+}
+
+TEST_P(HostLinks, a_silent_host_is_given_up_after_the_patience) {
+  const ConnectedLinks links = connect(300ms);
+  const std::vector<std::byte> out(1 << 14);
+  std::vector<std::byte> in(1 << 14);
+  const auto received = links.connected->exchange(out, in);
+  ASSERT_FALSE(received.has_value());
+  EXPECT_EQ(received.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(received.error().message, HasSubstr("300 ms"));
+  EXPECT_FALSE(links.connected->exchange(out, {}).has_value());
+}
+
+TEST_P(HostLinks, shutting_down_from_another_thread_ends_a_wait_and_all_later_exchanges) {
+  const ConnectedLinks links = connect();
+  const auto [one, received] = both_at_once(
+      [&] {
+        std::this_thread::sleep_for(50ms);
+        links.connected->shut_down();
+        return true;
+      },
+      [&] {
+        std::vector<std::byte> in(1 << 14);
+        return links.connected->exchange({}, in);
+      });
+  ASSERT_FALSE(received.has_value());
+  EXPECT_FALSE(links.connected->exchange(std::vector<std::byte>(8), {}).has_value());
+}
+
+TEST(HostTransports, an_unknown_name_is_answered_with_those_that_there_are) {
+  const auto none = find_host_transport("pigeons");
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().kind, ErrorKind::kInvalidInput);
+  EXPECT_THAT(none.error().message, HasSubstr("tcp"));
+  const auto tcp = find_host_transport("tcp");
+  ASSERT_TRUE(tcp.has_value());
+  EXPECT_TRUE((*tcp)->encrypts);
+}
+
+}  // namespace
+}  // namespace lockstep
