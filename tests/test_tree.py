@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # Bottom up. A folder includes only from itself and from those before it.
 LAYERS = ["base", "machine", "tensor", "kernels", "collectives", "sampling", "drafting", "graph",
-          "pass", "operations", "planner", "model", "text", "runtime", "scheduler", "tiers",
+          "pass", "hosts", "operations", "planner", "model", "text", "runtime", "scheduler", "tiers",
           "interface", "placement", "serving", "measure", "simulation"]
 # The same of server/, whose own files come last; generated headers count as files of their folder.
 SERVER_LAYERS = ["http", "options", "access", "metrics", "api/common", "api/openai",
@@ -112,7 +112,8 @@ def test_options_strings_are_parsed_in_one_place():
     # They print or vary the strings: a refusal's remedies, what a model and its memory are called.
     known = {"engine/engine.cpp"} | {
         f"engine/placement/{name}.cpp"
-        for name in ("settings", "memory_identity", "memory_remedies", "model_info")}
+        for name in ("host_agreement", "settings", "memory_identity", "memory_remedies",
+                     "model_info")}
     assert readers == known, readers ^ known
 
 

@@ -1,0 +1,35 @@
+// The group of hosts that compute one model together, as it was asked for.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/base/secret.h"
+
+namespace lockstep {
+
+struct HostOptions {
+  size_t count = 1;  // of hosts; 1: this one alone
+  size_t index = 0;  // this one's; 0 leads
+  // "name:port" of every host, the leader's first; or the leader's alone, where the others tell it
+  // theirs.
+  std::vector<std::string> addresses;
+  // Known to all hosts, from a file; none: connections are neither encrypted nor authenticated.
+  std::optional<SecretKey> secret;
+  bool may_be_insecure = false;  // no secret is needed, wherever the hosts are
+  // How long a host may be silent until it counts as lost.
+  std::chrono::milliseconds patience = std::chrono::seconds(5);
+  std::string version;            // of this program; all hosts run the same one
+  std::string transport = "tcp";  // of exchanges during a pass: a row of host_transports()
+  // Waiting for other hosts ends when it is true; null: never. Outlives the engine.
+  const std::atomic<bool>* stop = nullptr;
+
+  bool is_group() const { return count > 1; }
+  bool leads() const { return index == 0; }
+};
+
+}  // namespace lockstep
