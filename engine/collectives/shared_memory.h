@@ -17,6 +17,8 @@ namespace lockstep {
 struct Peers {
   size_t rank = 0;                        // this one
   std::vector<std::ptrdiff_t> distances;  // by rank, bytes from this rank's arena to that one's
+  // There are ranks of other processes as well, which get what is pushed when all ranks have met.
+  bool has_others = false;
 };
 
 // The object `distance` bytes from `own`, in another arena.

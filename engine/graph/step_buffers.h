@@ -56,6 +56,7 @@ struct FormsOutput {
   Forms forms;
   size_t first_column = 0;
   bool gather = false;
+  size_t columns = 0;  // from the first one on: those of this rank
 
   friend bool operator==(const FormsOutput&, const FormsOutput&) = default;
 };
@@ -125,6 +126,7 @@ struct PlainOutput {
   ArenaOffset<float> rows = {};
   size_t stride = 0;  // floats
   std::vector<FormsOutput> forms = {};
+  size_t columns = 0;  // of `rows`: those of this rank
 
   bool is_gathered() const {
     for (const FormsOutput& output : forms) {

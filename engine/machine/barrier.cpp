@@ -163,8 +163,9 @@ void Barrier::join(RankLinks& links, size_t rank) {
   rank_ = rank;
 }
 
-RankLinks::RankLinks(size_t rank_count, uint32_t spins, std::span<const int> nodes)
-    : spins_(spins), rounds_(rank_count) {
+RankLinks::RankLinks(size_t rank_count, uint32_t spins, std::span<const int> nodes,
+                     std::function<void()> when_all_are_there)
+    : spins_(spins), when_all_are_there_(std::move(when_all_are_there)), rounds_(rank_count) {
   for (size_t rank = 0; rank < rank_count; ++rank) {
     const int node = rank < nodes.size() ? nodes[rank] : -1;
     arrived_.push_back(std::make_unique<SignalLines>(rank_count, node));
@@ -177,6 +178,10 @@ void RankLinks::meet(size_t rank) {
     meet_crowded(round);
     return;
   }
+  if (when_all_are_there_) {
+    meet_at_first(rank, round);
+    return;
+  }
   const size_t rank_count = rounds_.size();
   for (size_t to = 0; to < rank_count; ++to) {
     if (to != rank) (*arrived_[to])[rank].set(round);
@@ -184,6 +189,19 @@ void RankLinks::meet(size_t rank) {
   for (size_t from = 0; from < rank_count; ++from) {
     if (from != rank) (*arrived_[rank])[from].wait_for(round, spins_);
   }
+}
+
+// Two transfers instead of one: something is to be done in between.
+void RankLinks::meet_at_first(size_t rank, uint32_t round) {
+  if (rank != 0) {
+    (*arrived_[0])[rank].set(round);
+    (*arrived_[rank])[0].wait_for(round, spins_);
+    return;
+  }
+  const size_t rank_count = rounds_.size();
+  for (size_t from = 1; from < rank_count; ++from) (*arrived_[0])[from].wait_for(round, spins_);
+  when_all_are_there_();
+  for (size_t to = 1; to < rank_count; ++to) (*arrived_[to])[0].set(round);
 }
 
 void RankLinks::wait_for_others(size_t rank) {
@@ -200,6 +218,7 @@ void RankLinks::wait_for_others(size_t rank) {
 
 void RankLinks::meet_crowded(uint32_t round) {
   if (count_arrival(arrived_count_, rounds_.size())) {
+    if (when_all_are_there_) when_all_are_there_();
     released_.set(round);
   } else {
     released_.wait_for(round, patience(spins_));

@@ -13,6 +13,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,7 +26,10 @@ namespace lockstep {
 class RankLinks {
  public:
   // `spins`: as for Barrier. `nodes`: one per rank; none: the machine does not say.
-  RankLinks(size_t rank_count, uint32_t spins, std::span<const int> nodes = {});
+  // `when_all_are_there`: called once per round, by one of those who meet, when all have come and
+  // before any of them goes on; sees what they have written before, and they see what it has.
+  RankLinks(size_t rank_count, uint32_t spins, std::span<const int> nodes = {},
+            std::function<void()> when_all_are_there = {});
 
   // Called by one worker of each rank at a time, once per round: returns when all ranks have come.
   void meet(size_t rank);
@@ -38,8 +42,10 @@ class RankLinks {
   };
 
   void meet_crowded(uint32_t round);
+  void meet_at_first(size_t rank, uint32_t round);
 
   uint32_t spins_;
+  std::function<void()> when_all_are_there_;
   std::vector<std::unique_ptr<SignalLines>> arrived_;  // [to][from]
   std::vector<Round> rounds_;
   alignas(kLineBytes) std::atomic<uint32_t> arrived_count_ = 0;  // crowded: of this round

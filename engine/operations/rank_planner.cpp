@@ -124,6 +124,7 @@ Arena RankPlanner::plain_arena(ValueId value) const {
 PlainOutput RankPlanner::place_output(ValueId value) {
   const Range own = own_columns(value);
   PlainOutput output;
+  output.columns = own.size();
   if (value == graph_.logits()) {
     output.rows = place_logits();
     output.stride = plan_.logits_stride;

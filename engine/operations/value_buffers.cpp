@@ -74,15 +74,17 @@ FormsOutput ValueBuffers::place_forms(ValueId value, Range own) {
                                                gathered ? Arena::kExchange : Arena::kScratch,
                                                buffer.form_columns, row_count(value));
   }
-  return {forms(value), gathered ? own.begin : 0, gathered};
+  return {forms(value), gathered ? own.begin : 0, gathered, own.size()};
 }
 
 FormsOutput ValueBuffers::place_whole(ValueId value, Range own) {
   Buffer& buffer = buffer_of(value);
   const size_t columns = graph_.columns(value);
   buffer.whole = activations_.allocate_f32(Arena::kExchange, columns, row_count(value));
-  FormsOutput output{
-      .forms = {.columns = columns, .buffers = {}}, .first_column = own.begin, .gather = true};
+  FormsOutput output{.forms = {.columns = columns, .buffers = {}},
+                     .first_column = own.begin,
+                     .gather = true,
+                     .columns = own.size()};
   output.forms[ActivationForm::kF32] = {buffer.whole->at<std::byte>(), buffer.whole->stride_bytes,
                                         /*prompted=*/true, /*generated=*/true};
   return output;

@@ -25,7 +25,7 @@ class ExchangeTime {
 };
 
 inline bool has_peers(const Pass& pass) {
-  return pass.peers.distances.size() > 1;
+  return pass.peers.distances.size() > 1 || pass.peers.has_others;
 }
 
 // Pushes what this worker has just computed into the other ranks' copies.

@@ -49,4 +49,11 @@ Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOp
   return std::move(plan);
 }
 
+Plan make_first_plan(const Graph& graph, const Split& split, size_t rank,
+                     const PlanOptions& options) {
+  Plan plan = make_plan(graph, split, rank, options);
+  plan.logits_bytes = plan.logit_rows * plan.logits_stride * sizeof(float);
+  return plan;
+}
+
 }  // namespace lockstep

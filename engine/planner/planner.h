@@ -15,4 +15,9 @@ namespace lockstep {
 // is one that the steps can express.
 Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOptions& options);
 
+// The same of a host's first rank, where it is not rank 0: with space for the logits that the
+// host's ranks write, on their way to rank 0's.
+Plan make_first_plan(const Graph& graph, const Split& split, size_t rank,
+                     const PlanOptions& options);
+
 }  // namespace lockstep

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/pass/form_writer.h"
+#include "engine/runtime/hosts/host_exchange.h"
 
 namespace lockstep {
 
@@ -71,9 +72,14 @@ Result<void> Executor::run(const Batch& batch) {
   draws_.assign(batch.draws.begin(), batch.draws.end());
   input_.batch = &batch;
   if (needs_.layout) layout_.arrange(batch);
+  HostExchange* const hosts = ranks_.hosts();
+  if (hosts != nullptr) {
+    if (auto begun = hosts->begin_pass(batch); !begun) return fail(begun.error());
+  }
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].begin(input_);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) results_[rank] = ranks_[rank].finish();
-  const auto outcome = ranks_.outcome(results_);
+  auto outcome = ranks_.outcome(results_);
+  if (hosts != nullptr && outcome) outcome = hosts->finish_pass();
   if (!outcome) return fail(outcome.error());
   return {};
 }
@@ -110,9 +116,17 @@ Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
         hidden_width());
   CHECK(token < token_count_, "token {} is not in the batch", token);
   if (failure_) return std::unexpected(*failure_);
+  if (HostExchange* const hosts = ranks_.hosts(); hosts != nullptr && hosts->leads()) {
+    if (auto asked = hosts->ask_for_hidden_row(token); !asked) return fail(asked.error());
+  }
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
     auto weighed = weigh_hidden(ranks_[rank], token, row);
     if (!weighed) return fail(weighed.error());
+  }
+  if (HostExchange* const hosts = ranks_.hosts(); hosts != nullptr) {
+    if (auto gathered = hosts->gather_hidden_row(row, hidden_sums_); !gathered) {
+      return fail(gathered.error());
+    }
   }
   const float factor =
       norm_factor(hidden_sums_.data(), row.size(), ranks_.root_plan().hidden.epsilon);

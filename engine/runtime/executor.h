@@ -27,6 +27,11 @@ class Executor {
   Result<void> run(const Batch& batch);
   // The first failure of run(), read_hidden_row() or a row that was fetched, if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
+  // Fails as a pass would have; between passes.
+  void abandon(Error reason) { failure_ = std::move(reason); }
+  // Forgets a failure that was the former group's: the ranks' memory is as the plan wants it, but
+  // for what the cache and states hold.
+  void start_over() { failure_.reset(); }
 
   // After which a pass has failed, whatever it does: where all ranks are GPUs.
   std::optional<std::chrono::seconds> pass_deadline() const { return needs_.deadline; }

@@ -45,12 +45,13 @@ Result<void> Rank::allocate(Plan plan, ArenaSources sources) {
   return take_memory(std::move(sources));
 }
 
-Result<void> Rank::bind(std::span<const ArenaAddresses> arenas) {
-  CHECK(arenas.size() == plan_.rank_count, "{} ranks' arenas for a plan of {} ranks", arenas.size(),
-        plan_.rank_count);
-  addresses_ = arenas[plan_.rank];
+Result<void> Rank::bind(std::span<const ArenaAddresses> arenas, size_t first) {
+  CHECK(first <= plan_.rank && plan_.rank < first + arenas.size(), "rank {} among {} from {} on",
+        plan_.rank, arenas.size(), first);
+  peers_.rank = plan_.rank - first;
+  peers_.has_others = arenas.size() < plan_.rank_count;
+  addresses_ = arenas[peers_.rank];
   addresses_[Arena::kLogits] = arenas.front()[Arena::kLogits];
-  peers_.rank = plan_.rank;
   for (const ArenaAddresses& other : arenas) {
     peers_.distances.push_back(
         static_cast<std::ptrdiff_t>(other[Arena::kExchange] - addresses_[Arena::kExchange]));

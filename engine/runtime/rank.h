@@ -120,9 +120,9 @@ class Rank {
   // The addresses of the memory that was taken; 0 for an arena that was not.
   virtual ArenaAddresses arenas() const = 0;
   // Once, when all ranks have allocated: makes the rank ready to compute its plan. `arenas`: of all
-  // ranks.
-  Result<void> bind(std::span<const ArenaAddresses> arenas);
-  // From bind() on: the addresses of the plan's offsets. The logits' are rank 0's.
+  // ranks of this process, from rank `first` on.
+  Result<void> bind(std::span<const ArenaAddresses> arenas, size_t first);
+  // From bind() on: the addresses of the plan's offsets. The logits' are the first rank's.
   const ArenaAddresses& addresses() const { return addresses_; }
   // Receives the rank's weights, between bind() and the first pass; null: the workers pack them
   // into the host's memory.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/runtime/hosts/host_exchange.h"
 #include "engine/runtime/node/node_rank.h"
 
 namespace lockstep {
@@ -57,10 +58,13 @@ Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* 
   const bool mixed = !on_gpus.empty() && on_gpus.size() < places.size();
   CHECK(!mixed || on_gpus.front() == ranks_.front().get(), "rank 0 is no GPU, and others are");
   gpus_ = std::make_unique<GpuGroup>(std::move(on_gpus), mixed);
-  if (places.size() == 1) return {};
+  if (places.size() == 1 && hosts_ == nullptr) return {};
   std::vector<int> nodes;
   for (const RankPlace& place : places) nodes.push_back(place.node);
-  links_ = std::make_unique<RankLinks>(places.size(), ranks_.front()->workers().spins(), nodes);
+  std::function<void()> exchange;
+  if (hosts_ != nullptr) exchange = [hosts = hosts_] { hosts->exchange(); };
+  links_ = std::make_unique<RankLinks>(places.size(), ranks_.front()->workers().spins(), nodes,
+                                       std::move(exchange));
   for (size_t rank = 0; rank < places.size(); ++rank) {
     ranks_[rank]->workers().barrier().join(*links_, rank);
   }
@@ -137,15 +141,45 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
   if (auto connected = made->gpus_->connect(made->root_plan()); !connected) {
     return std::unexpected(connected.error());
   }
-  std::vector<ArenaAddresses> arenas;
-  for (const auto& rank : made->ranks_) arenas.push_back(rank->arenas());
-  for (const auto& rank : made->ranks_) {
-    if (auto bound = rank->bind(arenas); !bound) return std::unexpected(bound.error());
-  }
+  if (auto bound = made->bind(); !bound) return std::unexpected(bound.error());
   if (auto exchanged = made->gpus_->exchange_first(); !exchanged) {
     return std::unexpected(exchanged.error());
   }
   return made;
+}
+
+Result<std::unique_ptr<Ranks>> Ranks::make_among_hosts(const Graph& graph, const Split& split,
+                                                       const PlanOptions& options,
+                                                       std::span<const RankPlace> places,
+                                                       std::vector<ArenaSources> sources,
+                                                       HostExchange& exchange) {
+  CHECK(split.strategy == Strategy::kGather, "{} among hosts", strategy_name(split.strategy));
+  const Range own = exchange.ranks().own();
+  const std::span<const RankPlace> here = places.subspan(own.begin, own.size());
+  sources.resize(here.size());
+  std::unique_ptr<Ranks> made(new Ranks());
+  made->hosts_ = &exchange;
+  if (auto started = made->start(here); !started) return std::unexpected(started.error());
+  std::vector<Plan> plans;
+  for (size_t rank = own.begin; rank < own.end; ++rank) {
+    const auto make = rank == own.begin ? make_first_plan : make_plan;
+    plans.push_back(make(graph, split, rank, options_on(places[rank], options)));
+  }
+  if (auto taken = made->allocate(plans, sources); !taken) return std::unexpected(taken.error());
+  if (auto bound = made->bind(); !bound) return std::unexpected(bound.error());
+  std::vector<ArenaAddresses> addresses;
+  for (const auto& rank : made->ranks_) addresses.push_back(rank->addresses());
+  exchange.bind(std::move(addresses));
+  return made;
+}
+
+Result<void> Ranks::bind() {
+  std::vector<ArenaAddresses> arenas;
+  for (const auto& rank : ranks_) arenas.push_back(rank->arenas());
+  for (const auto& rank : ranks_) {
+    if (auto bound = rank->bind(arenas, ranks_.front()->plan().rank); !bound) return bound;
+  }
+  return {};
 }
 
 Result<std::unique_ptr<Ranks>> Ranks::make_bare(std::span<const RankPlace> places,

@@ -1,4 +1,5 @@
-// All ranks of the machine, each with its plan of the same graph.
+// All ranks of the machine, each with its plan of the same graph. Where several machines compute it
+// together, those of this one; the others' are known by their plans alone (hosts/host_exchange.h).
 #pragma once
 
 #include <functional>
@@ -13,6 +14,8 @@
 #include "engine/runtime/rank.h"
 
 namespace lockstep {
+
+class HostExchange;
 
 // Starts the rank of a place that this process does not compute itself; null: it does.
 using StartRank =
@@ -32,6 +35,15 @@ class Ranks {
                                              const GpuPlatform* gpus = nullptr,
                                              const StartRank& elsewhere = {});
 
+  // The ranks of this host among those of several: `places` has all of them, those of other hosts
+  // as they are there, and `sources` this host's. Processors alone, under `gather`. `exchange` must
+  // outlive the ranks.
+  static Result<std::unique_ptr<Ranks>> make_among_hosts(const Graph& graph, const Split& split,
+                                                         const PlanOptions& options,
+                                                         std::span<const RankPlace> places,
+                                                         std::vector<ArenaSources> sources,
+                                                         HostExchange& exchange);
+
   // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
   static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,
                                                   size_t exchange_bytes);
@@ -41,6 +53,7 @@ class Ranks {
   const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
   // All are GPUs, several, and each reaches the others' memory.
   bool shares_gpu_memory() const { return gpus_->shares_memory(); }
+  HostExchange* hosts() const { return hosts_; }                    // null: there are no others
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
   Result<void> outcome(std::span<const Result<void>> results) const {
     return outcome_of(results, ranks_);  // of a pass
@@ -53,10 +66,12 @@ class Ranks {
                      const StartRank& elsewhere = {});
   // One plan and one source per rank; they are moved from.
   Result<void> allocate(std::span<Plan> plans, std::span<ArenaSources> sources);
+  Result<void> bind();
   Result<void> allocate_on_node(std::span<const size_t> ranks, std::span<Plan> plans,
                                 std::span<ArenaSources> sources);
 
-  std::unique_ptr<RankLinks> links_;  // none for one rank
+  HostExchange* hosts_ = nullptr;
+  std::unique_ptr<RankLinks> links_;  // none for one rank alone
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GpuGroup> gpus_;  // those that are on GPUs
 };

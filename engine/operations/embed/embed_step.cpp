@@ -27,12 +27,12 @@ size_t row_of(const EmbedStep& step, const BatchToken& token) {
   return static_cast<size_t>(token.token);
 }
 
+}  // namespace
+
 bool holds_row(const EmbedStep& step, const BatchToken& token) {
   const size_t row = row_of(step, token);
   return row >= step.row_begin && row < step.row_begin + step.table.rows;
 }
-
-}  // namespace
 
 std::string text_of(const EmbedStep& step) {
   return fmt::format("embed{} {} from row {} to {}{}", name_in(kIndexNames, step.index),

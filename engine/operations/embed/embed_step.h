@@ -9,6 +9,7 @@
 
 namespace lockstep {
 
+struct BatchToken;
 struct Pass;
 struct TaskCounter;
 
@@ -26,6 +27,9 @@ struct EmbedStep {
 
 std::string text_of(const EmbedStep& step);
 void run(const EmbedStep& step, const Pass& pass, TaskCounter& tasks);
+
+// Whether this rank holds the row that the token looks up.
+bool holds_row(const EmbedStep& step, const BatchToken& token);
 
 // Sends the rows that this rank holds to the others, where another device has computed the step.
 void push_embedded_rows(const EmbedStep& step, const Pass& pass);

@@ -58,10 +58,7 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
     place.share = share;
     if (is_gpu) place.device = gpu;
   }
-  std::vector<ArenaSources> sources(places.size());
-  for (ArenaSources& source : sources) source.calls = &test::LazyMemory::instance();
-  ranks_ = value_or_throw(Ranks::make(model_->graph, split, plan_options, places,
-                                      std::move(sources), options.gpus, options.elsewhere));
+  ranks_ = make_ranks(split, plan_options, places, options);
   std::vector<std::unique_ptr<WeightSink>> sinks;
   std::vector<LoadTarget> targets;
   for (size_t rank = 0; rank < ranks_->count(); ++rank) {
@@ -75,6 +72,31 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
   std::atomic<uint64_t> bytes_done = 0;
   value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
   executor_ = std::make_unique<Executor>(*ranks_, *kernels);
+}
+
+std::unique_ptr<Ranks> LoadedModel::make_ranks(const Split& split, const PlanOptions& plan_options,
+                                               std::span<const RankPlace> places,
+                                               const LoadedModelOptions& options) {
+  std::vector<ArenaSources> sources(places.size());
+  for (ArenaSources& source : sources) source.calls = &test::LazyMemory::instance();
+  if (options.hosts == nullptr) {
+    return value_or_throw(Ranks::make(model_->graph, split, plan_options, places,
+                                      std::move(sources), options.gpus, options.elsewhere));
+  }
+  HostRanks ranks{.host = options.hosts->index()};
+  size_t next = 0;
+  for (const size_t count : options.ranks_of_hosts) {
+    ranks.of_host.push_back({next, next + count});
+    next += count;
+  }
+  std::vector<Plan> plans;
+  for (const RankPlace& place : places) {
+    plans.push_back(make_plan(model_->graph, split, plans.size(), options_on(place, plan_options)));
+  }
+  sources.resize(ranks.own().size());
+  exchange_ = std::make_unique<HostExchange>(*options.hosts, std::move(ranks), std::move(plans));
+  return value_or_throw(Ranks::make_among_hosts(model_->graph, split, plan_options, places,
+                                                std::move(sources), *exchange_));
 }
 
 LoadedModel::Sequence LoadedModel::new_sequence(size_t tokens) {

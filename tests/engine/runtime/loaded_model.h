@@ -11,6 +11,7 @@
 #include "engine/model/architecture.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/gpu/gpu_rank.h"
+#include "engine/runtime/hosts/host_exchange.h"
 
 namespace lockstep {
 
@@ -37,6 +38,9 @@ struct LoadedModelOptions {
   GpuPanelLimits panel_limits = {};
   FusionSet without_fusion = {};
   StartRank elsewhere = {};  // Ranks::make()'s
+  // One host of several: how many ranks each has. The group must outlive the model.
+  HostGroup* hosts = nullptr;
+  std::vector<size_t> ranks_of_hosts = {};
 };
 
 class LoadedModel {
@@ -94,7 +98,12 @@ class LoadedModel {
   void load(const GgufFile& file, const LoadedModelOptions& options);
   Batch batch_of(std::span<const Piece> pieces) const;
 
+  std::unique_ptr<Ranks> make_ranks(const Split& split, const PlanOptions& plan_options,
+                                    std::span<const RankPlace> places,
+                                    const LoadedModelOptions& options);
+
   std::unique_ptr<Model> model_;
+  std::unique_ptr<HostExchange> exchange_;
   std::unique_ptr<Ranks> ranks_;
   std::unique_ptr<Executor> executor_;
   bool generated_ = false;

@@ -1,0 +1,88 @@
+// Brings what the ranks of this host have computed to those of other hosts, and back: at each
+// barrier over all ranks of a pass, after they have met and before any goes on, one worker sends
+// its ranks' rows to every other host and puts theirs into the memory of every rank here. What goes
+// follows from all ranks' plans and the batch (exchanged_rows.h), so only the bytes travel.
+//
+// Between passes one thread calls it, within a pass one worker at a time.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/base/range.h"
+#include "engine/base/result.h"
+#include "engine/graph/arenas.h"
+#include "engine/hosts/host_group.h"
+#include "engine/operations/exchanged_rows.h"
+#include "engine/operations/plan.h"
+#include "engine/pass/batch.h"
+
+namespace lockstep {
+
+// The ranks of each host; they follow one another, the leader's first.
+struct HostRanks {
+  std::vector<Range> of_host = {};
+  size_t host = 0;  // this one
+
+  Range own() const { return of_host[host]; }
+};
+
+class HostExchange {
+ public:
+  // `plans`: of all ranks of all hosts. The group must outlive this; its links are opened.
+  HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans);
+
+  // The most bytes of one exchange with another host, in either direction: the same on all hosts.
+  static size_t bytes_most(std::span<const Plan> plans, const HostRanks& ranks);
+
+  const HostRanks& ranks() const { return ranks_; }
+  std::span<const Plan> plans() const { return plans_; }
+  bool leads() const { return group_->leads(); }
+  // Between passes: from now on with these hosts. Their plans are those of the former group.
+  void join(HostGroup& group) { group_ = &group; }
+
+  // Once, before the first pass: the memory of this host's ranks, in order.
+  void bind(std::vector<ArenaAddresses> own_ranks) { own_ranks_ = std::move(own_ranks); }
+
+  // A pass: the leader's hands the batch to the others, whose own begins when it is there. The
+  // batch must live until the pass has ended. finish_pass() fails with kMachineRefused where
+  // another host has been lost: what the pass has computed is then worth nothing.
+  Result<void> begin_pass(const Batch& batch);
+  Result<void> finish_pass();
+
+  // By one worker, at each barrier over all ranks, in the plan's order. Goes on without exchanging
+  // anything once it has failed, so that all come to an end.
+  void exchange();
+
+  // After a pass, on the leader before gather_hidden_row(): the others are to take part.
+  Result<void> ask_for_hidden_row(size_t token);
+  // Brings the columns of a hidden row, and the sums of its chunks' squares, of all ranks to the
+  // leader; each host has its own ranks'. All hosts call it.
+  Result<void> gather_hidden_row(std::span<float> row, std::span<float> sums);
+
+ private:
+  // Rows that all ranks bring to one barrier: by rank.
+  using Round = std::vector<std::vector<ExchangedRows>>;
+
+  size_t bytes_of(const Round& round, size_t from_host, size_t to_host) const;
+  size_t take(const Round& round, size_t to_host);
+  void put(const Round& round, size_t from_host);
+  std::unexpected<Error> lost(size_t host, const Error& error) const;
+  Result<void> exchange_with_all(const Round& round);
+  Result<void> send_and_receive(const Round& round);
+
+  HostGroup* group_;
+  HostRanks ranks_;
+  std::vector<Plan> plans_;
+  std::vector<Round> rounds_;
+  std::vector<ArenaAddresses> own_ranks_;
+  std::vector<std::byte> outgoing_;
+  std::vector<std::byte> incoming_;
+  std::vector<std::byte> command_;
+  const Batch* batch_ = nullptr;
+  size_t next_round_ = 0;
+  Result<void> result_;
+};
+
+}  // namespace lockstep

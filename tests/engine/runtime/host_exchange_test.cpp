@@ -1,0 +1,200 @@
+// Invariant: ranks may be on several hosts: the same bits as by one rank (gather).
+#include "engine/runtime/hosts/host_exchange.h"
+
+#include <fmt/ranges.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <thread>
+#include <vector>
+
+#include "engine/base/json.h"
+#include "tests/engine/runtime/loopback_hosts.h"
+#include "tests/engine/runtime/quantized_copy.h"
+#include "tests/engine/runtime/random_model.h"
+#include "tests/engine/runtime/rank_answers.h"
+#include "tests/paths.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+struct Cluster {
+  std::vector<double> shares;  // of all ranks
+  std::vector<size_t> ranks_of_hosts;
+  size_t workers = 1;
+};
+
+const Cluster kClusters[] = {
+    {{1, 1}, {1, 1}},
+    {{3, 1}, {1, 1}, 2},
+    {{1, 3}, {1, 1}},
+    {{1, 1, 2}, {2, 1}},
+    {{2, 1, 1}, {1, 1, 1}, 2},
+    {{1, 1, 1, 1}, {1, 3}},
+    {{1, 2, 1, 1}, {1, 1, 1, 1}},
+};
+
+// Runs `work` on every host at once, and gives what the leader's returns.
+using Work = std::function<LogitRows(LoadedModel&)>;
+LogitRows run_on_hosts(const std::string& path, const Cluster& cluster, LoadedModelOptions options,
+                       const Work& work) {
+  LoopbackHosts hosts(cluster.ranks_of_hosts.size());
+  options.shares = cluster.shares;
+  options.ranks_of_hosts = cluster.ranks_of_hosts;
+  options.workers = cluster.workers;
+  LogitRows found;
+  std::vector<std::exception_ptr> thrown(cluster.ranks_of_hosts.size());
+  {
+    std::vector<std::jthread> threads;
+    for (size_t host = 0; host < thrown.size(); ++host) {
+      threads.emplace_back([&, host, own = options]() mutable {
+        try {
+          own.hosts = &hosts.group(host);
+          LoadedModel model(path, own);
+          LogitRows rows = work(model);
+          if (host == 0) found = std::move(rows);
+        } catch (...) {
+          thrown[host] = std::current_exception();
+          hosts.cut();
+        }
+      });
+    }
+  }
+  for (const std::exception_ptr& exception : thrown) {
+    if (exception) std::rethrow_exception(exception);
+  }
+  for (size_t host = 0; host < thrown.size(); ++host) EXPECT_GT(hosts.sent_bytes(host), 0U);
+  return found;
+}
+
+LogitRows all_rows(LoadedModel& model) {
+  Answers answers = compute_answers(model);
+  LogitRows rows = std::move(answers.prompt);
+  for (LogitRows* more : {&answers.generated, &answers.among_others}) {
+    rows.insert(rows.end(), more->begin(), more->end());
+  }
+  return rows;
+}
+
+void expect_same_on_hosts(const std::string& path, const LoadedModelOptions& options = {}) {
+  LogitRows expected;
+  {
+    LoadedModel alone(path, options);
+    expected = all_rows(alone);
+  }
+  for (const Cluster& cluster : kClusters) {
+    SCOPED_TRACE(fmt::format("shares {} on hosts with {} ranks", fmt::join(cluster.shares, ":"),
+                             fmt::join(cluster.ranks_of_hosts, ", ")));
+    expect_same_bits(run_on_hosts(path, cluster, options, all_rows), expected);
+  }
+}
+
+TEST(HostExchange, gives_the_bits_of_one_rank) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/23);
+  for (const Profile profile : {Profile::kFast, Profile::kExact}) {
+    for (const bool generated : {false, true}) {
+      expect_same_on_hosts(dense.path(), {.profile = profile, .generated = generated});
+    }
+  }
+}
+
+TEST(HostExchange, gives_them_of_a_mixture) {
+  const RandomModel mixture(Format::kQ4_0, Format::kQ8_0, /*seed=*/23, {.count = 6, .used = 2});
+  expect_same_on_hosts(mixture.path());
+  expect_same_on_hosts(mixture.path(), {.generated = true});
+}
+
+TEST(HostExchange, gives_them_where_a_pass_has_both_kinds_of_tokens) {
+  const RandomModel dense(Format::kQ4_K, Format::kF32, /*seed=*/7);
+  const Work work = [](LoadedModel& model) {
+    const auto tokens = some_tokens(40, 2);
+    auto one = model.new_sequence(40);
+    auto other = model.new_sequence(40);
+    LogitRows rows =
+        model.compute(std::vector<LoadedModel::Piece>{{one, std::span(tokens).first(3)}}, 0);
+    const std::vector<LoadedModel::Piece> mixed = {{one, std::span(tokens).subspan(3, 2)},
+                                                   {other, tokens}};
+    for (auto& row : model.compute(mixed, 2)) rows.push_back(std::move(row));
+    return rows;
+  };
+  LoadedModel alone(dense.path(), {});
+  const LogitRows expected = work(alone);
+  for (const Cluster& cluster : kClusters) {
+    expect_same_bits(run_on_hosts(dense.path(), cluster, {}, work), expected);
+  }
+}
+
+TEST(HostExchange, gives_them_of_hidden_rows) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/5);
+  const Work work = [](LoadedModel& model) {
+    const auto tokens = some_tokens(20, 2);
+    model.compute_alone(tokens, 128);
+    return LogitRows{model.hidden_row(3), model.hidden_row(19)};
+  };
+  LoadedModel alone(dense.path(), {});
+  const LogitRows expected = work(alone);
+  for (const Cluster& cluster : kClusters) {
+    expect_same_bits(run_on_hosts(dense.path(), cluster, {}, work), expected);
+  }
+}
+
+// Every family's fixture, and its copy in Q8_0, on two hosts of which one has two ranks.
+class HostFamilies : public testing::TestWithParam<bool> {};
+
+TEST_P(HostFamilies, have_the_bits_of_one_rank) {
+  const std::string folder = source_dir() + "/tests/fixtures/families/";
+  std::ifstream index(folder + "index.json");
+  const test::Folder copies;
+  const auto models = nlohmann::json::parse(index).at("models");
+  ASSERT_GT(models.size(), 50U);
+  for (const auto& model : models) {
+    std::string path = folder + model.at("file").get<std::string>();
+    const std::string name = model.at("name").get<std::string>();
+    SCOPED_TRACE(name);
+    if (GetParam()) {
+      const std::string copy = copies / "copy.gguf";
+      write_quantized_copy(path, copy);
+      path = copy;
+    }
+    const auto tokens = model.at("sequences").back().at("tokens").get<std::vector<TokenId>>();
+    const Work work = [&](LoadedModel& loaded) {
+      LogitRows rows = loaded.compute_alone(tokens, 7);
+      loaded.set_generated(true);
+      for (auto& row : loaded.compute_alone(std::span(tokens).first(3), 1)) {
+        rows.push_back(std::move(row));
+      }
+      loaded.set_generated(false);
+      return rows;
+    };
+    const LoadedModelOptions options = {.context_tokens = model.value("context", size_t{0})};
+    LoadedModel alone(path, options);
+    const LogitRows expected = work(alone);
+    const Cluster cluster = {{2, 1, 1}, {2, 1}};
+    expect_same_bits(run_on_hosts(path, cluster, options, work), expected);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Of, HostFamilies, testing::Bool(), [](const auto& test) {
+  return test.param ? "copies_in_q8_0" : "fixtures";
+});
+
+// A lost host is told, by all that were to hear from it; the pass comes to an end.
+TEST(HostExchange, fails_where_a_link_is_cut) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/23);
+  LoopbackHosts hosts(2);
+  LoadedModelOptions options = {.shares = {1, 1}, .ranks_of_hosts = {1, 1}};
+  options.hosts = &hosts.group(0);
+  LoadedModel model(dense.path(), options);
+  std::jthread other([&] { hosts.cut(); });
+  const auto tokens = some_tokens(10, 2);
+  EXPECT_THROW(model.compute_alone(tokens, 128), std::runtime_error);
+  EXPECT_THROW(model.compute_alone(tokens, 128), std::runtime_error);  // for good
+  ASSERT_TRUE(hosts.group(0).failure().has_value());
+  EXPECT_EQ(hosts.group(0).failure()->message, "a host of the test is lost: the link is cut");
+}
+
+}  // namespace
+}  // namespace lockstep

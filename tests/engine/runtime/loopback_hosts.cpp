@@ -1,0 +1,122 @@
+#include "tests/engine/runtime/loopback_hosts.h"
+
+#include <algorithm>
+#include <deque>
+#include <optional>
+
+#include "engine/base/mutex.h"
+
+namespace lockstep {
+
+struct LoopbackHosts::Queue {
+  Mutex mutex;
+  ConditionVariable changed;
+  std::deque<std::byte> bytes LOCKSTEP_GUARDED_BY(mutex);
+  size_t sent LOCKSTEP_GUARDED_BY(mutex) = 0;
+  bool is_cut LOCKSTEP_GUARDED_BY(mutex) = false;
+};
+
+class LoopbackHosts::Link final : public HostLink {
+ public:
+  Link(Queue& out, Queue& in) : out_(out), in_(in) {}
+
+  Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
+    {
+      const MutexLock lock(out_.mutex);
+      out_.bytes.insert(out_.bytes.end(), out.begin(), out.end());
+      out_.sent += out.size();
+      out_.changed.notify_all();
+    }
+    const MutexLock lock(in_.mutex);
+    while (in_.bytes.size() < in.size() && !in_.is_cut) in_.changed.wait(in_.mutex);
+    if (in_.is_cut) return machine_refused("the link is cut");
+    const auto end = in_.bytes.begin() + static_cast<std::ptrdiff_t>(in.size());
+    std::copy(in_.bytes.begin(), end, in.begin());
+    in_.bytes.erase(in_.bytes.begin(), end);
+    return {};
+  }
+  void shut_down() noexcept override {
+    for (Queue* queue : {&out_, &in_}) {
+      const MutexLock lock(queue->mutex);
+      queue->is_cut = true;
+      queue->changed.notify_all();
+    }
+  }
+  std::string_view transport() const override { return "memory"; }
+
+ private:
+  Queue& out_;
+  Queue& in_;
+};
+
+class LoopbackHosts::Group final : public HostGroup {
+ public:
+  Group(size_t index, std::vector<std::unique_ptr<Link>> links)
+      : index_(index), links_(std::move(links)) {}
+
+  size_t count() const override { return links_.size(); }
+  size_t index() const override { return index_; }
+  const std::string& name(size_t) const override { return name_; }
+  Result<std::vector<nlohmann::ordered_json>> gather(const nlohmann::ordered_json& own) override {
+    return std::vector<nlohmann::ordered_json>(count(), own);
+  }
+  Result<void> open_links(size_t) override { return {}; }
+  HostLink& link(size_t host) override { return *links_[host]; }
+  Result<void> send_command(std::span<const std::byte>) override { return {}; }
+  Result<std::span<const std::byte>> next_command() override { return unavailable("none come"); }
+  void fail(const Error& reason) noexcept override {
+    if (!failure_) failure_ = reason;
+    for (const auto& link : links_) {
+      if (link != nullptr) link->shut_down();
+    }
+  }
+  std::optional<Error> failure() const override { return failure_; }
+
+ private:
+  size_t index_;
+  std::string name_ = "a host of the test";
+  std::vector<std::unique_ptr<Link>> links_;  // null: to itself
+  std::optional<Error> failure_;
+};
+
+LoopbackHosts::LoopbackHosts(size_t count) {
+  for (size_t index = 0; index < count * count; ++index) {
+    queues_.push_back(std::make_unique<Queue>());
+  }
+  for (size_t host = 0; host < count; ++host) {
+    std::vector<std::unique_ptr<Link>> links(count);
+    for (size_t other = 0; other < count; ++other) {
+      if (other == host) continue;
+      links[other] =
+          std::make_unique<Link>(*queues_[host * count + other], *queues_[other * count + host]);
+    }
+    groups_.push_back(std::make_unique<Group>(host, std::move(links)));
+  }
+}
+
+LoopbackHosts::~LoopbackHosts() = default;
+
+HostGroup& LoopbackHosts::group(size_t host) {
+  return *groups_[host];
+}
+
+size_t LoopbackHosts::sent_bytes(size_t host) const {
+  const size_t count = groups_.size();
+  size_t sent = 0;
+  for (size_t other = 0; other < count; ++other) {
+    Queue& queue = *queues_[host * count + other];
+    const MutexLock lock(queue.mutex);
+    sent += queue.sent;
+  }
+  return sent;
+}
+
+void LoopbackHosts::cut() {
+  for (const auto& queue : queues_) {
+    const MutexLock lock(queue->mutex);
+    queue->is_cut = true;
+    queue->changed.notify_all();
+  }
+}
+
+}  // namespace lockstep
