@@ -6,7 +6,6 @@
 #include <limits>
 #include <map>
 #include <new>
-#include <random>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -37,24 +36,14 @@
 #include "engine/serving/chat_text.h"
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/engine_loop.h"
+#include "engine/serving/host_join.h"
 #include "engine/serving/kept_pages.h"
 #include "engine/serving/rank_report.h"
+#include "engine/serving/scheduler_limits.h"
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/model_tokenizer.h"
 
 namespace lockstep {
-
-namespace {
-
-// Whether the model knows two texts of one sequence apart; some have a table of one segment.
-bool has_segments(const Graph& graph) {
-  return std::ranges::any_of(graph.nodes(), [&](const GraphNode& node) {
-    return node.operation == Operation::kEmbed && node.index == EmbedIndex::kSegment &&
-           graph.weights()[node.weight].rows > 1;
-  });
-}
-
-}  // namespace
 
 // In order of construction: later members use earlier ones.
 struct Engine::Parts {
@@ -74,6 +63,7 @@ struct Engine::Parts {
   Result<void> lay_out();
   // Which of the kept memory fits the layout; frees the rest.
   Result<void> examine_kept();
+  Result<void> size();
   Result<void> make_ranks();
   Result<void> fill_weights();
   Result<void> load();
@@ -83,6 +73,7 @@ struct Engine::Parts {
   MemoryKeeping keeping() const {
     return layout.rules().traits.memory_can_be_kept ? options.keep_memory : MemoryKeeping::kNo;
   }
+  HostSubject subject() const { return {file, model, options, *kernels}; }
   // On the engine's thread, between passes; kUnavailable while there is something else to do,
   // kMachineRefused where there is no memory for it.
   Result<void> run_if_idle(const std::function<void()>& task);
@@ -119,12 +110,14 @@ struct Engine::Parts {
   std::function<void(const Error&)> on_failure;
   CacheEvents* cache_events = nullptr;
 
+  HostJoin hosts;                   // of none where this host computes alone
   std::optional<GpuPlatform> gpus;  // the machine's, used as the settings say
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<RankReport> rank_statistics;
   std::unique_ptr<Executor> executor;
   std::unique_ptr<KeptPages> kept_pages;  // none: pages that make way are lost
   std::unique_ptr<EngineLoop> loop;
+  std::unique_ptr<HostMember> member;  // none: this host computes alone
 };
 
 Result<void> Engine::Parts::read_texts() {
@@ -169,18 +162,28 @@ Result<void> Engine::Parts::lay_out() {
   info = describe_model(file, model, options, layout);
   use = describe_uses(file, model, info);
   knows_segments = has_segments(model.graph);
-  if (auto examined = examine_kept(); !examined) return examined;
-  if (auto sized = size_context(model, settings, machine, layout); !sized) {
-    return std::unexpected(
-        with_memory_remedies(sized.error(), model, options, *kernels, machine, layout));
+  if (options.hosts.is_group()) {
+    if (auto joined = hosts.join(subject(), layout); !joined) return joined;
   }
+  if (auto examined = examine_kept(); !examined) return examined;
+  if (auto sized = size(); !sized) return sized;
   info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
-  info.rank_count = static_cast<uint32_t>(layout.places.size());
-  for (const RankPlace& place : layout.places) {
+  info.rank_count = static_cast<uint32_t>(layout.split.rank_count);
+  for (const RankPlace& place : layout.hosts ? layout.places_of_hosts : layout.places) {
     info.worker_count += static_cast<uint32_t>(place.cpus.size());
   }
   info.strategy = strategy_name(layout.split.strategy);
   return {};
+}
+
+// The context that there is space for; of several hosts the shortest.
+Result<void> Engine::Parts::size() {
+  auto sized = size_context(model, settings, machine, layout);
+  if (!sized) {
+    sized = std::unexpected(
+        with_memory_remedies(sized.error(), model, options, *kernels, machine, layout));
+  }
+  return hosts.is_joined() ? hosts.agree(model, std::move(sized), layout) : sized;
 }
 
 Result<void> Engine::Parts::examine_kept() {
@@ -242,7 +245,10 @@ Result<std::unique_ptr<Engine>> Engine::open(const EngineOptions& options, const
 
 Result<std::unique_ptr<Engine>> Engine::lay_out(std::unique_ptr<Parts> parts, Machine machine) {
   parts->machine = std::move(machine);
-  if (auto laid_out = parts->lay_out(); !laid_out) return std::unexpected(laid_out.error());
+  if (auto laid_out = parts->lay_out(); !laid_out) {
+    parts->hosts.leave(laid_out.error());
+    return std::unexpected(laid_out.error());
+  }
   return std::unique_ptr<Engine>(new Engine(std::move(parts)));
 }
 
@@ -255,9 +261,10 @@ Result<void> Engine::Parts::make_ranks() {
     gpus->settings = settings.gpus;
   }
   const auto make = [this] {
+    auto sources = handover.sources(layout.places.size(), keeping(), options.lock_memory);
+    if (hosts.is_joined()) return hosts.make_ranks(model, layout, std::move(sources));
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
-                       handover.sources(layout.places.size(), keeping(), options.lock_memory),
-                       gpus ? &*gpus : nullptr);
+                       std::move(sources), gpus ? &*gpus : nullptr);
   };
   auto made = make();
   if (!made && handover.has_weights()) {
@@ -308,44 +315,18 @@ Result<void> Engine::Parts::load() {
   to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, keeping(), description);
   rank_statistics = std::make_unique<RankReport>(*ranks, machine.topology);
   executor = std::make_unique<Executor>(*ranks, *kernels);
-  SchedulerLimits limits;
-  limits.page_tokens = kPageTokens;
-  limits.page_count = layout.plan_options.kv_pages;
-  limits.windows = ranks->root_plan().kv.windows;
-  limits.sequence_count = settings.sequence_count;
-  limits.batch_tokens = layout.plan_options.batch_tokens;
-  limits.logit_rows = layout.plan_options.logit_rows;
-  if (executor->attention_units() > 0) limits.attention_units = executor->attention_units();
-  limits.unit_keys = kPageTokens;
-  limits.token_units_max = kGpuTokenUnits;
-  // Only where generated tokens have arithmetic of their own can it be seen how a page was
-  // computed.
-  limits.share_generated = layout.rules().generated_pages_are_shared(layout.plan_options);
-  limits.short_prompt = layout.rules().short_prompt();
-  limits.whole_sequences = model.graph.sees_ahead();
-  limits.state_slots = ranks->root_plan().states.slot_count;
-  if (limits.state_slots > 0) {
-    spdlog::info(
-        "the model keeps a state of each sequence: {} slots for those that run at once, {} for "
-        "states from before a draft, {} for checkpoints, behind which the prefix cache finds "
-        "prompts",
-        limits.sequence_count, settings.draft_slots(),
-        limits.state_slots - limits.sequence_count - settings.draft_slots());
-  }
-  limits.draft_tokens = options.draft_tokens;
-  if (drafter != nullptr && !limits.whole_sequences) {
-    spdlog::info("tokens are drafted by {} where that pays", drafter->name);
-  }
-  limits.targets = {options.first_token_target_seconds, options.token_target_seconds};
-  limits.cache_events = cache_events;
-  std::random_device random;
-  for (uint64_t& word : limits.cache_secret) word = (uint64_t{random()} << 32U) | random();
+  SchedulerLimits limits = scheduler_limits(
+      {model, settings, options, layout, *executor, ranks->root_plan(), drafter, cache_events});
   kept_pages = KeptPages::keep(
       *ranks, options, layout.rules().traits.memory_can_be_kept, limits,
       [&] { return identify_pages(file, model, options, *kernels, layout, info.fingerprint); });
   loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
                                       use, counters, PassHooks{machine.before_pass, on_failure},
                                       drafter);
+  if (!hosts.is_joined()) return {};
+  auto member_made = hosts.begin(subject(), layout, *executor, *loop);
+  if (!member_made) return std::unexpected(member_made.error());
+  member = std::move(*member_made);
   return {};
 }
 
@@ -379,6 +360,7 @@ Result<void> Engine::load() {
   const auto now = [] { return std::chrono::steady_clock::now().time_since_epoch().count(); };
   parts_->load_started_ns = now();
   auto loaded = parts_->load();
+  if (!loaded) parts_->hosts.leave(loaded.error());
   parts_->load_ended_ns = now();
   parts_->ready = loaded.has_value();
   return loaded;
@@ -443,6 +425,15 @@ bool Engine::output_is_damaged() const {
   return parts_->counters.unusable_submissions >= kUnusableSubmissionsMax;
 }
 
+std::optional<std::string> Engine::leader() const {
+  if (parts_->options.hosts.leads()) return std::nullopt;
+  return parts_->hosts.leader();
+}
+
+bool Engine::hosts_are_together() const {
+  return !parts_->ready || parts_->member == nullptr || parts_->member->is_together();
+}
+
 bool Engine::keeps_files() const {
   return parts_->ready && parts_->kept_pages && parts_->kept_pages->has_files();
 }
@@ -492,6 +483,9 @@ Result<std::vector<RequestId>> Engine::submit_all(std::vector<Request> requests)
   if (!parts_->ready) {
     count_rejected(Rejection::kLoading);
     return unavailable("the model is being loaded");
+  }
+  if (const auto host = leader()) {
+    return unavailable("this host follows {}: requests go there", *host);
   }
   for (Request& request : requests) {
     if (!parts_->knows_segments) request.second_text = std::numeric_limits<size_t>::max();

@@ -73,6 +73,12 @@ class Engine final : public LogitSource {
   // one that ends well makes it false again. Any thread; lock-free.
   bool output_is_damaged() const;
 
+  // The host that answers requests in this one's place; none: this one does. From open() on the
+  // same. Any thread.
+  std::optional<std::string> leader() const;
+  // Whether all hosts are there that compute the model together. Any thread; lock-free.
+  bool hosts_are_together() const;
+
   // Whether the cache's pages are kept in files: the directory of EngineOptions could be used.
   // False before the load. Any thread; lock-free.
   bool keeps_files() const;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/hosts/host_options.h"
 #include "engine/interface/kept_memory.h"
 
 namespace lockstep {
@@ -67,6 +68,7 @@ struct EngineOptions {
   // Diagnosis: the fusion rules that are switched off, by name, or "all". No bit of an answer
   // depends on them.
   std::vector<std::string> without_fusion = {};
+  HostOptions hosts = {};  // that compute the model together
   // Diagnostics of GPUs, as GpuSettings has them.
   bool gpu_launch_overlap = true;
   bool nccl_peer_access = true;

@@ -36,7 +36,8 @@ struct PageBytes {
 
 // One rank's memory, and what its workers have spent on the other ranks.
 struct RankStatistics {
-  int node = -1;  // -1: its memory is bound to none
+  uint32_t rank = 0;  // among those of all hosts
+  int node = -1;      // -1: its memory is bound to none
   // Gpu::index of the one that computes and whose memory holds the rank's; none: processors do.
   std::optional<int> gpu = {};
   std::string gpu_title;  // "gpu0 NVIDIA H200"; empty: on processors

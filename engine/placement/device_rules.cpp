@@ -161,10 +161,12 @@ class NodeRules final : public DeviceRules {
                                         const std::optional<GpuSpeeds>& /*speeds*/) const override {
     auto places = find_node_places(settings, machine.topology, devices, settings.rank_count,
                                    settings.shares, machine.cpu_limit);
-    if (!places || !settings.measure_shares || places->size() == 1) return places;
+    if (!places || !settings.measure_shares) return places;
+    if (places->size() == 1 && !settings.among_hosts) return places;
     const auto bandwidths = machine.meter.read_speeds(*places);
     if (!bandwidths) return std::unexpected(bandwidths.error());
-    const auto shares = shares_in_parts(*bandwidths);
+    // Those of several hosts are compared with one another: they stay bytes per second.
+    const auto shares = settings.among_hosts ? *bandwidths : shares_in_parts(*bandwidths);
     for (size_t rank = 0; rank < places->size(); ++rank) (*places)[rank].share = shares[rank];
     return places;
   }
@@ -213,6 +215,7 @@ class GpuRules final : public RulesWithGpus {
       : RulesWithGpus({.rank_count_is_free = false,
                        .memory_can_be_kept = false,
                        .sums_parts = true,
+                       .spans_hosts = false,
                        .has_alternative = true}) {}
 
   size_t short_prompt() const override { return kGpuShortPrompt; }
@@ -301,6 +304,7 @@ class MixedRules final : public RulesWithGpus {
                        .rank_count_is_free = false,
                        .memory_can_be_kept = false,
                        .sums_parts = true,
+                       .spans_hosts = false,
                        .has_alternative = true}) {}
 
   Result<void> check(const Graph& graph, const Settings& settings, const Machine& /*machine*/,

@@ -303,7 +303,8 @@ class ContextSearch {
   }
 
   std::vector<RankSizes> sizes_of(const PlanOptions& options, size_t pages) const {
-    return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked);
+    return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked,
+                      layout_.first_rank());
   }
 
   size_t state_slots(size_t pages) const {
@@ -318,7 +319,7 @@ class ContextSearch {
 
   std::unexpected<Error> refusal(size_t rank, bool with_cache, const std::string& reason) const {
     const RankPlace& place = layout_.places[rank];
-    return machine_refused("rank {} needs {} on {}, {}", rank,
+    return machine_refused("rank {} needs {} on {}, {}", layout_.first_rank() + rank,
                            needs_text(layout_, rank, with_cache),
                            device_of(place).memory_name(place), reason);
   }

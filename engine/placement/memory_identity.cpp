@@ -92,7 +92,8 @@ Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
                  {"format", options.kv_format},
                  {"ranks", Json::array()}};
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const Plan plan = make_plan(model.graph, layout.split, rank, plan_options);
+    const Plan plan =
+        make_plan(model.graph, layout.split, layout.first_rank() + rank, plan_options);
     const int node = layout.places[rank].node;
     identity.weights["ranks"].push_back({{"node", node},
                                          {"bytes", plan.weight_bytes},
@@ -113,8 +114,8 @@ Result<std::string> identify_pages(const GgufFile& file, const Model& model,
                    {"page_tokens", kPageTokens},
                    {"layers", Json::array()}};
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const KvLayout kv =
-        place_kv(model.graph, layout.split, rank, layout.plan_options.kv_format, /*page_count=*/1);
+    const KvLayout kv = place_kv(model.graph, layout.split, layout.first_rank() + rank,
+                                 layout.plan_options.kv_format, /*page_count=*/1);
     identity["layers"].push_back({kv.page_bytes(), kv.part_bytes, static_cast<int>(kv.format)});
     for (const KvLayer& layer : kv.layers) {
       identity["layers"].push_back({layer.group, layer.head_count, layer.key_dimension,

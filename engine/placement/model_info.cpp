@@ -133,6 +133,13 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   return info;
 }
 
+bool has_segments(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [&](const GraphNode& node) {
+    return node.operation == Operation::kEmbed && node.index == EmbedIndex::kSegment &&
+           graph.weights()[node.weight].rows > 1;
+  });
+}
+
 RowUse describe_uses(const GgufFile& file, const Model& model, ModelInfo& info) {
   RowUse use{.output = model.output};
   info.computes_whole_texts = model.graph.sees_ahead();

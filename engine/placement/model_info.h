@@ -15,6 +15,9 @@ namespace lockstep {
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
                          const ModelLayout& layout);
 
+// Whether the model knows two texts of one sequence apart; some have a table of one segment.
+bool has_segments(const Graph& graph);
+
 // Finds out whether the model embeds, ranks and generates, and how embeddings are pooled; writes it
 // into `info`, with the reasons where it does not.
 RowUse describe_uses(const GgufFile& file, const Model& model, ModelInfo& info);

@@ -16,6 +16,7 @@
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/rank_device.h"
 #include "engine/planner/planner.h"
+#include "engine/runtime/hosts/host_exchange.h"
 
 namespace lockstep {
 
@@ -24,8 +25,13 @@ inline constexpr size_t kLeastAutomaticContext = 4096;
 
 struct ModelLayout {
   DeviceChoice devices;
-  std::vector<RankPlace> places;  // GPUs first
+  std::vector<RankPlace> places;  // GPUs first; where several hosts compute, this host's
   Split split;
+  // Among several hosts: the ranks of each, and all ranks' places, those of other hosts as far as
+  // plans ask for them.
+  std::optional<HostRanks> hosts = {};
+  std::vector<RankPlace> places_of_hosts = {};
+  std::string plans_digest = {};  // of all ranks' plans
   // The last layers of a mixture on GPUs and nodes whose experts the GPUs have.
   size_t gpu_expert_layers = 0;
   PlanOptions plan_options;
@@ -41,6 +47,8 @@ struct ModelLayout {
   bool weights_held = false;
   std::optional<size_t> kv_pages_held;
 
+  // The rank of the first place.
+  size_t first_rank() const { return hosts ? hosts->own().begin : 0; }
   const DeviceRules& rules() const { return rules_of(devices); }
   // The places of the GPUs, in the order of `devices.gpus`, and those of nodes behind them.
   std::span<const RankPlace> gpu_places() const {
@@ -49,6 +57,7 @@ struct ModelLayout {
   std::span<const RankPlace> node_places() const {
     return std::span(places).subspan(devices.gpus.size());
   }
+  // `rank`: counted from the first place.
   PlanOptions options_of(size_t rank) const { return options_on(places[rank], plan_options); }
 };
 

@@ -148,8 +148,9 @@ std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count) {
 }
 
 bool may_choose_ranks(const Settings& settings, const ModelLayout& layout) {
-  const bool asked = settings.rank_count != 0 || settings.worker_count != 0 ||
-                     !settings.shares.empty() || settings.measure_shares;
+  const bool asked = settings.among_hosts || settings.rank_count != 0 ||
+                     settings.worker_count != 0 || !settings.shares.empty() ||
+                     settings.measure_shares;
   return !asked && layout.rules().traits.rank_count_is_free && layout.places.size() > 1;
 }
 

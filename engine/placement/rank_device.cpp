@@ -137,7 +137,7 @@ uint64_t takeable_bytes(const Machine& machine, int node) {
 
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places,
-                                  bool gpus_linked) {
+                                  bool gpus_linked, size_t first_rank) {
   const RankCompany company = {
       .rank_count = places.size(),
       .has_nodes = std::ranges::any_of(
@@ -146,9 +146,11 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
       .gpus_linked = gpus_linked};
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;
-  for (size_t rank = 0; rank < split.rank_count; ++rank) {
-    const Plan plan = make_plan(model.graph, split, rank, options_on(places[rank], options));
-    sizes.push_back(device_of(places[rank]).sizes(model.graph, plan, company));
+  for (const RankPlace& place : places) {
+    const auto make = sizes.empty() ? make_first_plan : make_plan;
+    const Plan plan =
+        make(model.graph, split, first_rank + sizes.size(), options_on(place, options));
+    sizes.push_back(device_of(place).sizes(model.graph, plan, company));
   }
   return sizes;
 }

@@ -104,10 +104,10 @@ const RankDevice& device_of(const RankPlace& place);
 // pools are counted where they are the node's.
 uint64_t takeable_bytes(const Machine& machine, int node);
 
-// The sizes of every rank with a cache of `kv_pages`. `places`: of all ranks. `gpus_linked`: each
-// of their GPUs reaches the others' memory.
+// The sizes of every rank at these places with a cache of `kv_pages`. `gpus_linked`: each of their
+// GPUs reaches the others' memory. `first_rank`: the first place's; other hosts have the others.
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places,
-                                  bool gpus_linked);
+                                  bool gpus_linked, size_t first_rank = 0);
 
 }  // namespace lockstep

@@ -83,8 +83,9 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   if (auto parsed = parse_sizes(options, settings); !parsed) {
     return std::unexpected(parsed.error());
   }
-  if (options.devices != "auto") {
-    auto devices = choose_devices(options.devices, machine.topology, 0);
+  const bool on_cpu = options.devices == "auto" && options.hosts.is_group();
+  if (options.devices != "auto" || on_cpu) {
+    auto devices = choose_devices(on_cpu ? "cpu" : options.devices, machine.topology, 0);
     if (!devices) return std::unexpected(devices.error());
     settings.devices = std::move(*devices);
   }
@@ -94,6 +95,7 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   const auto strategy = parse_strategy(options.strategy);
   if (!strategy) return std::unexpected(strategy.error());
   settings.strategy = *strategy;
+  settings.among_hosts = options.hosts.is_group();
   settings.rank_count = options.rank_count;
   settings.worker_count = options.worker_count;
   settings.shares = options.shares;

@@ -51,7 +51,8 @@ struct Settings {
   size_t context_tokens = 0;  // of one sequence; 0: automatic
   size_t kv_pages = 0;        // 0: for as many full sequences as run at once, or what fits
 
-  bool drafts = false;  // tokens may be drafted
+  bool among_hosts = false;  // this host computes together with others
+  bool drafts = false;       // tokens may be drafted
   // Slots beside sequences' own and checkpoints, for states from before a draft: streams that draft
   // are as a rule no more than these, since drafts do not pay beside many others.
   size_t draft_slots() const { return drafts ? std::min<size_t>(sequence_count, 8) : 0; }

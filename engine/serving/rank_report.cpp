@@ -32,6 +32,7 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   const Rank& rank = ranks[index];
   const Plan& plan = rank.plan();
   RankStatistics statistics;
+  statistics.rank = static_cast<uint32_t>(plan.rank);
   statistics.node = rank.place().node;
   statistics.worker_count = static_cast<uint32_t>(rank.place().cpus.size());
   statistics.weight_bytes = plan.weight_bytes;
@@ -89,7 +90,7 @@ void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place, 
 RankReport::RankReport(Ranks& ranks, const Topology& topology) : ranks_(ranks) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
     placed_.push_back(examine(rank, ranks, topology));
-    log_rank(rank, placed_.back(), ranks[rank].place(), ranks.count() == 1);
+    log_rank(ranks[rank].plan().rank, placed_.back(), ranks[rank].place(), ranks.count() == 1);
   }
 }
 

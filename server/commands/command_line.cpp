@@ -11,6 +11,7 @@
 
 #include "engine/base/log.h"
 #include "server/daemon/log_format.h"
+#include "server/options/host_choice.h"
 #include "server/options/version.h"
 
 namespace lockstep {
@@ -126,9 +127,15 @@ Result<void> check_model_given(const Options& options) {
 }
 
 Result<std::unique_ptr<Engine>> open_engine(const Options& options,
-                                            std::vector<KeptDescriptor> kept) {
+                                            std::vector<KeptDescriptor> kept,
+                                            const std::atomic<bool>* stop) {
   if (auto given = check_model_given(options); !given) return std::unexpected(given.error());
-  return Engine::open(options.engine, std::move(kept));
+  EngineOptions engine = options.engine;
+  auto hosts = choose_hosts(options.hosts, process_environment());
+  if (!hosts) return std::unexpected(hosts.error());
+  engine.hosts = std::move(*hosts);
+  engine.hosts.stop = stop;
+  return Engine::open(engine, std::move(kept));
 }
 
 Result<std::string> read_file(const std::filesystem::path& path, std::string_view option,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <atomic>
 #include <expected>
 #include <filesystem>
 #include <memory>
@@ -52,9 +53,10 @@ void start_log(const Options& options);
 Result<void> check_model_given(const Options& options);
 
 // Opens the model of these options; kInvalidInput with the remedy if none is given.
-// `kept`: see Engine::open().
+// `kept`: see Engine::open(). `stop`: waiting for other hosts ends when it is true.
 Result<std::unique_ptr<Engine>> open_engine(const Options& options,
-                                            std::vector<KeptDescriptor> kept = {});
+                                            std::vector<KeptDescriptor> kept = {},
+                                            const std::atomic<bool>* stop = nullptr);
 
 // All bytes of the file that an option names; kInvalidInput names both, and ends with `remedy`.
 Result<std::string> read_file(const std::filesystem::path& path, std::string_view option,

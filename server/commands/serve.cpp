@@ -1,7 +1,10 @@
 // lockstepd serve: loads the model and answers HTTP until SIGTERM or SIGINT.
 #include <malloc.h>
 
+#include <atomic>
+#include <cstdlib>
 #include <iostream>
+#include <memory>
 #include <utility>
 
 #include "server/commands/command_line.h"
@@ -24,6 +27,16 @@ void share_arenas() {
   // the largest that was ever freed, and keeps them between what is small and stays.
   constexpr int kOwnMappingBytes = 256 << 10;
   ::mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
+}
+
+// Other hosts may be long in coming.
+Result<std::unique_ptr<Engine>> open_until_stopped(const Options& options,
+                                                   std::vector<KeptDescriptor> kept,
+                                                   std::atomic<bool>& stopped) {
+  const SignalWatch watch({.on_stop = [&] { stopped = true; },
+                           .on_stop_again = [] { std::_Exit(0); },
+                           .on_reload = [] {}});
+  return open_engine(options, std::move(kept), &stopped);
 }
 
 }  // namespace
@@ -67,7 +80,9 @@ int run_serve(const std::vector<std::string>& arguments) {
   DaemonLog log(options);
   const EnvironmentVariables environment = process_environment();
   options.engine.keep_memory = choose_memory_keeping(options.keep_weights, environment);
-  auto engine = open_engine(options, take_kept_memory(environment));
+  std::atomic<bool> stopped = false;
+  auto engine = open_until_stopped(options, take_kept_memory(environment), stopped);
+  if (stopped) return 0;
   if (!engine) return report(engine.error());
   Daemon daemon(std::move(*engine), *values, line.sources(), log);
   const auto served = daemon.run();

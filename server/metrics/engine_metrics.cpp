@@ -263,9 +263,8 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
   std::vector<Sample> exchanged;
   std::vector<Sample> exchange;
   std::vector<Sample> waits;
-  for (size_t index = 0; index < statistics.ranks.size(); ++index) {
-    const RankStatistics& rank = statistics.ranks[index];
-    const MetricLabels labels = {model[0], {"rank", std::to_string(index)}};
+  for (const RankStatistics& rank : statistics.ranks) {
+    const MetricLabels labels = {model[0], {"rank", std::to_string(rank.rank)}};
     const auto labelled = [&](double value, const char* label, const char* name) {
       return Sample{value, {labels[0], labels[1], {label, name}}};
     };

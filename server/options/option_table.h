@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,9 +15,22 @@
 
 namespace lockstep {
 
+// Several hosts that compute one model, as they were given (host_choice.h).
+struct GivenHosts {
+  std::vector<std::string> addresses = {};  // of all, the leader's first
+  std::optional<size_t> count = {};         // instead, with the leader's address
+  std::string leader = {};
+  std::optional<size_t> index = {};
+  std::string secret_file = {};
+  bool insecure = false;
+  double silent_seconds = 5;
+  std::string transport = "tcp";
+};
+
 // The options as the program uses them.
 struct Options {
   EngineOptions engine = {};
+  GivenHosts hosts = {};
   std::vector<std::string> served_model_names = {};  // empty: the model's own name
   HttpOptions http = {};                             // its callbacks are left empty
   std::string probe_host = {};  // as http.host; empty: no socket for health and metrics alone

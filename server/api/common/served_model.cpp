@@ -115,9 +115,18 @@ void ServedModel::note_general_tools() const {
       engine_.model().name);
 }
 
+// A follower is well, and still no one to ask.
+std::optional<ApiError> ServedModel::follows() const {
+  const auto leader = engine_.leader();
+  if (!leader) return std::nullopt;
+  return not_now("follows_another_host",
+                 fmt::format("This host computes for {}; ask that one", *leader),
+                 kRetryWhenDrainingSeconds);
+}
+
 std::optional<ApiError> ServedModel::check_ready() const {
   auto reason = unready();
-  if (!reason) return std::nullopt;
+  if (!reason) return follows();
   const ServingState now = state();
   if (health() == EngineHealth::kFailed) {
     engine_.count_rejected(Rejection::kFailed);
@@ -165,6 +174,12 @@ std::optional<ApiError> ServedModel::unready() const {
 std::optional<ApiError> ServedModel::check_health() const {
   if (auto reason = unready()) return reason;
   if (health() != EngineHealth::kFine) return stalled();
+  if (!engine_.hosts_are_together()) {
+    return not_now("hosts_lost",
+                   "A host that computes the model together with this one has been lost; this one "
+                   "waits for a new group",
+                   1);
+  }
   if (engine_.output_is_damaged()) return damaged();
   return std::nullopt;
 }
@@ -180,6 +195,7 @@ ApiError ServedModel::to_api_error(const Error& error) const {
   }
   // The engine has counted it.
   if (auto not_ready = unready()) return *not_ready;
+  if (auto other = follows()) return *other;
   return not_now("queue_full", error.message, error.retry_after_seconds.value_or(1));
 }
 

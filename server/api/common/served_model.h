@@ -90,6 +90,7 @@ class ServedModel {
   std::optional<ApiError> resolve_name(std::optional<std::string>& name) const;
   // 503 while loading, draining or stalled, and once failed: no request is taken.
   std::optional<ApiError> unready() const;
+  std::optional<ApiError> follows() const;
   // The same, and counted as a request that was turned away.
   std::optional<ApiError> check_ready() const;
   // 503 if the engine's queue is full for this tenant (HttpRequest), and counted.

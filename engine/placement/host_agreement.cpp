@@ -1,0 +1,222 @@
+#include "engine/placement/host_agreement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "engine/base/digest.h"
+#include "engine/base/log.h"
+#include "engine/base/rank_limit.h"
+#include "engine/collectives/host_address.h"
+#include "engine/placement/memory_fit.h"
+#include "engine/placement/memory_identity.h"
+#include "engine/placement/rank_device.h"
+
+namespace lockstep {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// More than any host has; a number from the wire is no reason to take memory.
+constexpr size_t kWorkersMost = 4096;
+
+// Equal on all hosts, or they would not compute one model: the file, the arithmetic, the options
+// by which passes are made.
+Result<Json> describe_common(const GgufFile& file, const Model& model, const EngineOptions& options,
+                             const KernelTable& kernels, const ModelLayout& layout) {
+  auto identity = identify_memory(file, model, options, kernels, layout);
+  if (!identity) return std::unexpected(identity.error());
+  Json common = {{"packing", identity->weights.at("packing_version")}, {"model", Json::array()}};
+  for (const Json& part : identity->weights.at("files")) {
+    common["model"].push_back(
+        {{"bytes", part.at("bytes")}, {"header_sha256", part.at("header_sha256")}});
+  }
+  common["isa"] = kernels.name;
+  common["arithmetic"] = layout.arithmetic;
+  common["kv-format"] = options.kv_format;
+  common["context"] = options.context_tokens;
+  common["kv-pages"] = options.kv_pages;
+  common["sequences"] = options.sequence_count;
+  common["batch-tokens"] = layout.plan_options.batch_tokens;
+  common["logit-rows"] = layout.plan_options.logit_rows;
+  common["measured shares"] = options.measure_shares;
+  return common;
+}
+
+Json describe_places(const ModelLayout& layout) {
+  Json places = Json::array();
+  for (const RankPlace& place : layout.places) {
+    places.push_back({{"workers", place.cpus.size()}, {"share", place.share}});
+  }
+  return places;
+}
+
+// A refusal names what differs and where; which of the two is wrong nobody here knows.
+Result<void> compare(const HostGroup& group, size_t host, const Json& theirs, const Json& own) {
+  for (const auto& [key, value] : own.items()) {
+    const Json there = theirs.value(key, Json());
+    if (there == value) continue;
+    return invalid_input(
+        "{} cannot compute one model with {}: {} is {} there and {} here. Give all hosts the same "
+        "file and options; --isa NAME makes processors of different kinds compute alike",
+        group.name(host), group.name(group.index()), key, there.dump(), value.dump());
+  }
+  return {};
+}
+
+Result<RankPlace> read_place(const HostGroup& group, size_t host, const Json& place) {
+  RankPlace read;
+  const auto workers = place.value("workers", size_t{0});
+  read.share = place.value("share", 0.0);
+  if (workers == 0 || workers > kWorkersMost || !std::isfinite(read.share) || read.share <= 0) {
+    return invalid_input("{} has a rank of {} workers with a share of {}", group.name(host),
+                         workers, read.share);
+  }
+  read.cpus.assign(workers, -1);
+  return read;
+}
+
+// A document of another version may have anything in it.
+template <typename Read>
+Result<void> read_document(const HostGroup& group, size_t host, Read read) {
+  try {
+    return read();
+  } catch (const nlohmann::json::exception& error) {
+    return invalid_input("{} sends what this version does not understand ({})", group.name(host),
+                         error.what());
+  }
+}
+
+// This host's own places stand among them as they are here.
+Result<void> collect_places(const HostGroup& group, const std::vector<Json>& all,
+                            ModelLayout& layout) {
+  HostRanks ranks{.host = group.index()};
+  std::vector<RankPlace> places;
+  for (size_t host = 0; host < all.size(); ++host) {
+    const size_t first = places.size();
+    auto read = read_document(group, host, [&]() -> Result<void> {
+      for (const Json& described : all[host].at("places")) {
+        auto place = read_place(group, host, described);
+        if (!place) return std::unexpected(place.error());
+        if (places.size() == kRanksMax) {
+          return invalid_input("the hosts have more than {} ranks together", kRanksMax);
+        }
+        places.push_back(std::move(*place));
+      }
+      return {};
+    });
+    if (!read) return read;
+    ranks.of_host.push_back({first, places.size()});
+    if (ranks.of_host.back().empty()) {
+      return invalid_input("{} has no ranks", group.name(host));
+    }
+  }
+  std::ranges::copy(layout.places, places.begin() + static_cast<std::ptrdiff_t>(ranks.own().begin));
+  layout.hosts = std::move(ranks);
+  layout.places_of_hosts = std::move(places);
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_host_options(const EngineOptions& options, const ModelLayout& layout) {
+  const HostOptions& hosts = options.hosts;
+  for (const std::string& address : hosts.addresses) {
+    if (auto parsed = HostAddress::parse(address); !parsed) return std::unexpected(parsed.error());
+  }
+  if (!hosts.secret && !hosts.may_be_insecure &&
+      !std::ranges::all_of(hosts.addresses, is_loopback_host)) {
+    return invalid_input(
+        "hosts need a secret that they share: --hosts-secret FILE, the same on all (openssl rand "
+        "-hex 32 makes one). On a network where nobody else is, --insecure-hosts does without");
+  }
+  if (!layout.rules().traits.spans_hosts) {
+    return invalid_input("hosts compute together on processors alone: use --devices cpu");
+  }
+  if (layout.split.strategy != Strategy::kGather) {
+    return invalid_input("hosts exchange whole results: --strategy gather, not {}",
+                         strategy_name(layout.split.strategy));
+  }
+  if (options.cache_memory_bytes > 0 || !options.cache_directory.empty()) {
+    return invalid_input(
+        "pages of several hosts are not kept in memory or files: leave out --cache-memory and "
+        "--cache-dir");
+  }
+  return {};
+}
+
+Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model& model,
+                            const EngineOptions& options, const KernelTable& kernels,
+                            ModelLayout& layout) {
+  auto common = describe_common(file, model, options, kernels, layout);
+  if (!common) return std::unexpected(common.error());
+  const auto all = group.gather({{"common", *common}, {"places", describe_places(layout)}});
+  if (!all) return std::unexpected(all.error());
+  for (size_t host = 0; host < all->size(); ++host) {
+    auto compared = read_document(
+        group, host, [&] { return compare(group, host, (*all)[host].at("common"), *common); });
+    if (!compared) return compared;
+  }
+  if (auto collected = collect_places(group, *all, layout); !collected) return collected;
+  auto split = split_graph(model.graph, shares_of(layout.places_of_hosts), Strategy::kGather);
+  if (!split) return std::unexpected(split.error());
+  layout.split = std::move(*split);
+  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places,
+                            layout.gpus_linked, layout.first_rank());
+  for (size_t host = 0; host < group.count(); ++host) {
+    const Range ranks = layout.hosts->of_host[host];
+    spdlog::info("{} has ranks {} to {} of {}", group.name(host), ranks.begin, ranks.end - 1,
+                 layout.places_of_hosts.size());
+  }
+  return {};
+}
+
+Result<void> agree_on_context(HostGroup& group, const Model& model, Result<void> sized,
+                              ModelLayout& layout) {
+  PlanOptions& options = layout.plan_options;
+  Json own = {{"refusal", sized ? "" : sized.error().message},
+              {"pages", options.kv_pages},
+              {"slots", options.state_slots},
+              {"context", layout.context_tokens}};
+  const auto all = group.gather(own);
+  if (!sized) return sized;
+  if (!all) return std::unexpected(all.error());
+  for (size_t host = 0; host < all->size(); ++host) {
+    const Json& theirs = (*all)[host];
+    auto read = read_document(group, host, [&]() -> Result<void> {
+      const auto refusal = theirs.at("refusal").get<std::string>();
+      if (!refusal.empty()) return machine_refused("{}: {}", group.name(host), refusal);
+      options.kv_pages = std::min(options.kv_pages, theirs.at("pages").get<size_t>());
+      options.state_slots = std::min(options.state_slots, theirs.at("slots").get<size_t>());
+      layout.context_tokens = std::min(layout.context_tokens, theirs.at("context").get<size_t>());
+      return {};
+    });
+    if (!read) return read;
+  }
+  if (options.sequence_pages > 0) options.sequence_pages = pages_for(layout.context_tokens);
+  layout.sizes = rank_sizes(model, layout.split, options, options.kv_pages, layout.places,
+                            layout.gpus_linked, layout.first_rank());
+  Digest digest;
+  for (const Plan& plan : plans_of_hosts(model, layout)) digest.add(plan_text(plan));
+  layout.plans_digest = digest.finish();
+  const auto digests = group.gather({{"plans", layout.plans_digest}});
+  if (!digests) return std::unexpected(digests.error());
+  for (size_t host = 0; host < digests->size(); ++host) {
+    auto compared = read_document(group, host, [&] {
+      return compare(group, host, (*digests)[host], (*digests)[group.index()]);
+    });
+    if (!compared) return compared;
+  }
+  return {};
+}
+
+std::vector<Plan> plans_of_hosts(const Model& model, const ModelLayout& layout) {
+  std::vector<Plan> plans;
+  for (const RankPlace& place : layout.places_of_hosts) {
+    plans.push_back(
+        make_plan(model.graph, layout.split, plans.size(), options_on(place, layout.plan_options)));
+  }
+  return plans;
+}
+
+}  // namespace lockstep

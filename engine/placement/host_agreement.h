@@ -1,0 +1,37 @@
+// How hosts come to one layout of one model. Each lays it out on its own processors; then all tell
+// one another what they have, cut the model over all ranks in the same way, and take the context
+// that all have space for. Whatever does not fit together is refused in words, on every host,
+// before a byte of a weight is read.
+#pragma once
+
+#include "engine/base/result.h"
+#include "engine/hosts/host_group.h"
+#include "engine/interface/options.h"
+#include "engine/kernels/kernel_table.h"
+#include "engine/model/architecture.h"
+#include "engine/model/gguf_file.h"
+#include "engine/placement/model_layout.h"
+
+namespace lockstep {
+
+// Refuses (kInvalidInput) what several hosts cannot do together: GPUs, `reduce`, cache tiers; and
+// hosts that talk over a network without a secret, unless that was asked for.
+Result<void> check_host_options(const EngineOptions& options, const ModelLayout& layout);
+
+// `layout`: of this host by itself, without a context; then its ranks are some of all hosts'. All
+// hosts call it. Fails with kInvalidInput where the hosts have different models or options, or one
+// would have no work, as the group where it has failed.
+Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model& model,
+                            const EngineOptions& options, const KernelTable& kernels,
+                            ModelLayout& layout);
+
+// `sized`: how size_context() ended here, after agree_on_ranks(). Then the layout has the shortest
+// context of all, and all hosts' plans are known to be equal. All hosts call it. Fails as `sized`
+// on one host does, on all.
+Result<void> agree_on_context(HostGroup& group, const Model& model, Result<void> sized,
+                              ModelLayout& layout);
+
+// The plans of all ranks of all hosts.
+std::vector<Plan> plans_of_hosts(const Model& model, const ModelLayout& layout);
+
+}  // namespace lockstep

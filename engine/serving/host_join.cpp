@@ -1,0 +1,113 @@
+#include "engine/serving/host_join.h"
+
+#include <utility>
+
+#include "engine/base/log.h"
+#include "engine/placement/host_agreement.h"
+
+namespace lockstep {
+namespace {
+
+const std::atomic<bool> kNever = false;
+
+Result<void> wait_until_loaded(HostGroup& group) {
+  auto loaded = group.gather({{"loaded", true}});
+  if (!loaded) return std::unexpected(loaded.error());
+  return {};
+}
+
+Result<void> open_links(HostGroup& group, const Model& model, const ModelLayout& layout) {
+  return group.open_links(HostExchange::bytes_most(plans_of_hosts(model, layout), *layout.hosts));
+}
+
+BatchLimits batch_limits(const HostSubject& subject, const ModelLayout& layout, const Plan& plan) {
+  return {.vocabulary_size = subject.model.vocabulary_size,
+          .batch_tokens = plan.batch_tokens,
+          .logit_rows = plan.logit_rows,
+          .sequence_count = plan.batch_tokens,
+          .page_count = plan.kv.page_count,
+          .group_count = plan.kv.group_count(),
+          .state_slots = plan.states.slot_count,
+          .context_tokens = layout.context_tokens};
+}
+
+}  // namespace
+
+Result<void> HostJoin::join(const HostSubject& subject, ModelLayout& layout) {
+  const HostOptions& options = subject.options.hosts;
+  if (auto checked = check_host_options(subject.options, layout); !checked) return checked;
+  auto formed = HostGroup::form(options, options.stop != nullptr ? *options.stop : kNever);
+  if (!formed) return std::unexpected(formed.error());
+  group_ = std::move(*formed);
+  leader_ = group_->name(0);
+  alone_ = layout;
+  return agree_on_ranks(*group_, subject.file, subject.model, subject.options, subject.kernels,
+                        layout);
+}
+
+Result<void> HostJoin::agree(const Model& model, Result<void> sized, ModelLayout& layout) {
+  return agree_on_context(*group_, model, std::move(sized), layout);
+}
+
+Result<std::unique_ptr<Ranks>> HostJoin::make_ranks(const Model& model, const ModelLayout& layout,
+                                                    std::vector<ArenaSources> sources) {
+  if (exchange_ == nullptr) {
+    if (auto opened = open_links(*group_, model, layout); !opened) {
+      return std::unexpected(opened.error());
+    }
+    exchange_ =
+        std::make_unique<HostExchange>(*group_, *layout.hosts, plans_of_hosts(model, layout));
+  }
+  return Ranks::make_among_hosts(model.graph, layout.split, layout.plan_options,
+                                 layout.places_of_hosts, std::move(sources), *exchange_);
+}
+
+Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
+                                                    const ModelLayout& layout, Executor& executor,
+                                                    EngineLoop& loop) {
+  spdlog::info("this host's weights are loaded; waiting for those of the others");
+  if (auto loaded = wait_until_loaded(*group_); !loaded) return std::unexpected(loaded.error());
+  if (group_->leads()) return watch_group(*group_, executor, loop);
+  const Plan& plan = exchange_->plans()[layout.first_rank()];
+  return follow_leader(
+      group_, executor, *exchange_, batch_limits(subject, layout, plan),
+      [this, subject, &layout](const std::atomic<bool>& stop) {
+        return form_again(subject, layout, stop);
+      },
+      loop);
+}
+
+// The weights and pages that this host holds are of one split and one number of pages: another
+// group has to have the same, or this host starts anew.
+Result<std::unique_ptr<HostGroup>> HostJoin::form_again(const HostSubject& subject,
+                                                        const ModelLayout& layout,
+                                                        const std::atomic<bool>& stop) const {
+  auto group = HostGroup::form(subject.options.hosts, stop);
+  if (!group) return std::unexpected(group.error());
+  ModelLayout next = alone_;
+  auto agreed =
+      agree_on_ranks(**group, subject.file, subject.model, subject.options, subject.kernels, next);
+  if (agreed) {
+    next.plan_options = layout.plan_options;
+    next.context_tokens = layout.context_tokens;
+    agreed = agree_on_context(**group, subject.model, {}, next);
+  }
+  if (agreed && next.plans_digest != layout.plans_digest) {
+    agreed = machine_refused(
+        "the hosts now cut the model otherwise, or have another context: this host has to load "
+        "its weights anew (--context and --shares keep both as they are)");
+  }
+  if (agreed) agreed = open_links(**group, subject.model, next);
+  if (agreed) agreed = wait_until_loaded(**group);
+  if (agreed) return group;
+  const bool was_lost = (*group)->failure().has_value();
+  (*group)->fail(agreed.error());
+  if (was_lost) return unavailable("{}", agreed.error().message);
+  return std::unexpected(agreed.error());
+}
+
+void HostJoin::leave(const Error& reason) const {
+  if (group_ != nullptr) group_->fail(reason);
+}
+
+}  // namespace lockstep

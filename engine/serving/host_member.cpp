@@ -1,0 +1,172 @@
+#include "engine/serving/host_member.h"
+
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "engine/base/log.h"
+#include "engine/base/mutex.h"
+
+namespace lockstep {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(100);
+constexpr auto kFormAgainAfter = std::chrono::milliseconds(500);
+
+class Leader final : public HostMember {
+ public:
+  Leader(const HostGroup& group, Executor& executor, EngineLoop& loop)
+      : group_(group), executor_(executor), loop_(loop), thread_([this] { watch(); }) {}
+  ~Leader() override {
+    stop_ = true;
+    thread_.join();
+  }
+
+  bool is_together() const override { return together_; }
+
+ private:
+  // A pass that runs fails by itself; this is for those that would come.
+  void watch() {
+    while (!stop_ && !loop_.failure()) {
+      if (const auto lost = group_.failure()) {
+        together_ = false;
+        loop_.run_if_idle([&] { executor_.abandon(*lost); });
+      }
+      std::this_thread::sleep_for(kLookEvery);
+    }
+  }
+
+  const HostGroup& group_;
+  Executor& executor_;
+  EngineLoop& loop_;
+  std::atomic<bool> together_ = true;
+  std::atomic<bool> stop_ = false;
+  std::thread thread_;  // last: it uses all of the above
+};
+
+class Follower final : public HostMember {
+ public:
+  Follower(std::unique_ptr<HostGroup>& group, Executor& executor, HostExchange& exchange,
+           const BatchLimits& limits, FormAgain form_again, EngineLoop& loop)
+      : group_(group),
+        executor_(executor),
+        exchange_(exchange),
+        batch_(limits),
+        form_again_(std::move(form_again)),
+        loop_(loop),
+        hidden_row_(executor.hidden_width()),
+        current_(group.get()),
+        thread_([this] { work(); }) {}
+  ~Follower() override {
+    stop_ = true;
+    {
+      const MutexLock lock(mutex_);
+      if (current_ != nullptr) {
+        current_->fail(
+            {ErrorKind::kUnavailable, current_->name(current_->index()) + " is stopping"});
+      }
+    }
+    thread_.join();
+  }
+
+  bool is_together() const override { return together_; }
+
+ private:
+  void work() {
+    while (true) {
+      const Result<void> ended = follow();
+      if (stop_) return;
+      spdlog::warn("the group of hosts has come apart: {}; the weights stay, for the next one",
+                   ended.error().message);
+      together_ = false;
+      if (auto joined = join_another(); !joined) {
+        if (!stop_) loop_.run_if_idle([&] { executor_.abandon(joined.error()); });
+        return;
+      }
+      together_ = true;
+    }
+  }
+
+  // Until the group fails.
+  Result<void> follow() {
+    while (true) {
+      auto command = group_->next_command();
+      if (!command) return std::unexpected(command.error());
+      if (auto obeyed = obey(*command); !obeyed) {
+        group_->fail(obeyed.error());
+        return obeyed;
+      }
+    }
+  }
+
+  Result<void> obey(std::span<const std::byte> bytes) {
+    auto command = read_command(bytes);
+    if (!command) return std::unexpected(command.error());
+    if (command->kind == CommandKind::kEnd) return unavailable("the leader has ended");
+    if (command->kind == CommandKind::kHiddenRow) {
+      if (command->token >= batch_.batch().tokens.size()) {
+        return invalid_input("the leader asks for hidden row {} of a pass of {} tokens",
+                             command->token, batch_.batch().tokens.size());
+      }
+      return executor_.read_hidden_row(command->token, hidden_row_);
+    }
+    if (auto read = batch_.read(command->batch); !read) return read;
+    return executor_.run(batch_.batch());
+  }
+
+  Result<void> join_another() {
+    forget_group();
+    group_.reset();
+    while (true) {
+      auto formed = form_again_(stop_);
+      if (formed) {
+        group_ = std::move(*formed);
+        break;
+      }
+      if (stop_ || formed.error().kind != ErrorKind::kUnavailable) {
+        return std::unexpected(formed.error());
+      }
+      spdlog::warn("no group of hosts yet: {}", formed.error().message);
+      std::this_thread::sleep_for(kFormAgainAfter);
+    }
+    exchange_.join(*group_);
+    executor_.start_over();
+    const MutexLock lock(mutex_);
+    current_ = group_.get();
+    if (stop_) return unavailable("this host is stopping");
+    return {};
+  }
+
+  void forget_group() {
+    const MutexLock lock(mutex_);
+    current_ = nullptr;
+  }
+
+  std::unique_ptr<HostGroup>& group_;
+  Executor& executor_;
+  HostExchange& exchange_;
+  ReceivedBatch batch_;
+  FormAgain form_again_;
+  EngineLoop& loop_;
+  std::vector<float> hidden_row_;
+  std::atomic<bool> together_ = true;
+  std::atomic<bool> stop_ = false;
+  Mutex mutex_;
+  HostGroup* current_ LOCKSTEP_GUARDED_BY(mutex_);  // that the destructor ends; null: none
+  std::thread thread_;                              // last: it uses all of the above
+};
+
+}  // namespace
+
+std::unique_ptr<HostMember> watch_group(const HostGroup& group, Executor& executor,
+                                        EngineLoop& loop) {
+  return std::make_unique<Leader>(group, executor, loop);
+}
+
+std::unique_ptr<HostMember> follow_leader(std::unique_ptr<HostGroup>& group, Executor& executor,
+                                          HostExchange& exchange, const BatchLimits& limits,
+                                          FormAgain form_again, EngineLoop& loop) {
+  return std::make_unique<Follower>(group, executor, exchange, limits, std::move(form_again), loop);
+}
+
+}  // namespace lockstep

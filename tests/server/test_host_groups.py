@@ -1,0 +1,297 @@
+"""Several daemons that compute one model together, as their clients and their operators see them."""
+
+import concurrent.futures
+import secrets
+import signal
+import socket
+import subprocess
+
+import pytest
+import requests
+
+from conftest import (DEMO, PATIENCE_SECONDS, PROGRAM, Daemon, clean_environment, run_program,
+                      wait_until)
+
+# Sampled, with log-probabilities; several at once have other neighbours on their way.
+REQUESTS = [{"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "seed": seed,
+             "logprobs": 3, "ignore_eos": True}
+            for seed, (prompt, tokens) in enumerate([("Once upon a time", 40), ("The dog", 25),
+                                                     ("word " * 150, 12), ("A", 1)])]
+
+
+def free_addresses(count):
+    """Addresses of this machine whose ports nobody has."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+def answer(daemon, request):
+    response = daemon.post("/v1/completions", request)
+    assert response.status_code == 200, response.text
+    return response.json()["choices"]
+
+
+def answers(daemon):
+    with concurrent.futures.ThreadPoolExecutor(len(REQUESTS)) as clients:
+        return list(clients.map(lambda request: answer(daemon, request), REQUESTS))
+
+
+class Group:
+    """Daemons on addresses of this machine; a host listens for clients once all are there."""
+
+    def __init__(self, count, *options, model=DEMO):
+        self.addresses = free_addresses(count)
+        self.options = options
+        self.model = model
+        self.hosts = [None] * count
+
+    def start(self, *indices, options=()):
+        def start_one(index):
+            self.hosts[index] = Daemon(
+                self.model, "--hosts", ",".join(self.addresses), "--host-index", str(index),
+                "--workers", "1", "--context", "512", *self.options, *options)
+        with concurrent.futures.ThreadPoolExecutor(len(self.hosts)) as starters:
+            list(starters.map(start_one, indices or range(len(self.hosts))))
+        return self
+
+    @property
+    def leader(self):
+        return self.hosts[0]
+
+    def wait_until_ready(self):
+        for host in self.hosts:
+            host.wait_until_ready()
+        return self
+
+    def stop(self):
+        for host in self.hosts:
+            if host is not None and host.process.poll() is None:
+                host.process.kill()
+                host.process.wait()
+
+
+@pytest.fixture
+def group():
+    groups = []
+
+    def make(*arguments, **more):
+        groups.append(Group(*arguments, **more))
+        return groups[-1]
+    yield make
+    for one in groups:
+        one.stop()
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """One host's answers."""
+    alone = Daemon(DEMO, "--workers", "1", "--context", "512").wait_until_ready()
+    found = answers(alone)
+    alone.stop()
+    return found
+
+
+@pytest.fixture
+def secret(tmp_path):
+    path = tmp_path / "secret"
+    path.write_text(secrets.token_hex(32) + "\n")
+    path.chmod(0o600)
+    return path
+
+
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_answers_are_those_of_one_host(group, expected, secret, count):
+    hosts = group(count, "--hosts-secret", str(secret), "--host-seconds", "60").start()
+    hosts.wait_until_ready()
+    assert answers(hosts.leader) == expected
+    assert answers(hosts.leader) == expected  # now prefixes are known
+    ranks = [host.metric("lockstep_rank_info", rank=str(index))
+             for index, host in enumerate(hosts.hosts)]
+    assert ranks == [1] * count
+    weights = [host.metric("lockstep_memory_bytes", kind="weights") for host in hosts.hosts]
+    assert max(weights) < 1.1 * sum(weights) / count  # each has its own slice
+
+
+def test_uneven_shares_and_several_ranks_on_a_host(group, expected):
+    hosts = group(2, "--host-seconds", "60")
+    hosts.hosts = [None, None]
+    with concurrent.futures.ThreadPoolExecutor(2) as starters:
+        first = starters.submit(hosts.start, 0, options=("--ranks", "2", "--shares", "2:1"))
+        second = starters.submit(hosts.start, 1, options=("--shares", "3"))
+        first.result()
+        second.result()
+    hosts.wait_until_ready()
+    assert answers(hosts.leader) == expected
+
+
+def test_a_follower_is_well_and_sends_clients_to_the_leader(group):
+    hosts = group(2, "--host-seconds", "60").start().wait_until_ready()
+    follower = hosts.hosts[1]
+    for path, body in [("/v1/completions", REQUESTS[0]),
+                       ("/v1/chat/completions",
+                        {"messages": [{"role": "user", "content": "hi"}]})]:
+        refused = follower.post(path, body)
+        assert refused.status_code == 503
+        assert refused.json()["error"]["code"] == "follows_another_host"
+        assert hosts.addresses[0] in refused.json()["error"]["message"]
+    assert follower.get("/health/live").status_code == 200
+
+
+def test_a_follower_that_is_killed_ends_the_leader_with_words(group):
+    hosts = group(2).start().wait_until_ready()
+    stream = requests.post(hosts.leader.url + "/v1/completions", stream=True,
+                           timeout=PATIENCE_SECONDS,
+                           json={**REQUESTS[0], "max_tokens": 450, "stream": True})
+    lines = stream.iter_lines()
+    next(lines)
+    hosts.hosts[1].process.kill()
+    rest = b"\n".join(lines).decode()
+    assert "error" in rest
+    assert hosts.leader.process.wait(PATIENCE_SECONDS) == 1
+    assert any("host 1" in line and "critical" in line for line in hosts.leader.log)
+
+
+def test_an_idle_leader_notices_a_lost_follower(group):
+    hosts = group(2).start().wait_until_ready()
+    hosts.hosts[1].process.kill()
+    assert hosts.leader.process.wait(PATIENCE_SECONDS) == 1
+    assert any("host 1" in line and "critical" in line for line in hosts.leader.log)
+
+
+def test_a_stopped_follower_counts_as_lost(group):
+    hosts = group(2).start().wait_until_ready()
+    hosts.hosts[1].process.send_signal(signal.SIGSTOP)
+    refused = hosts.leader.post("/v1/completions", REQUESTS[0])
+    assert refused.status_code in (500, 503)
+    assert "host 1" in refused.json()["error"]["message"]
+    assert hosts.leader.process.wait(PATIENCE_SECONDS) == 1
+
+
+def test_followers_keep_their_weights_for_the_next_leader(group, expected):
+    hosts = group(3, "--host-seconds", "30").start().wait_until_ready()
+    hosts.leader.process.kill()
+    for follower in hosts.hosts[1:]:
+        wait_until(lambda daemon=follower: daemon.get("/health/ready").status_code == 503)
+        assert follower.get("/health/ready").json()["status"] == "hosts_lost"
+        assert follower.get("/health/live").status_code == 200
+    hosts.start(0).wait_until_ready()
+    assert answers(hosts.leader) == expected
+    for follower in hosts.hosts[1:]:
+        assert sum("MiB of weights in" in line for line in follower.log) == 1
+
+
+def test_a_stopping_host_leaves_at_once(group):
+    hosts = group(2, "--host-seconds", "60").start().wait_until_ready()
+    assert hosts.hosts[1].stop() == 0
+    assert hosts.leader.process.wait(PATIENCE_SECONDS) == 1
+    assert any("host 1" in line and "stopping" in line for line in hosts.leader.log)
+
+
+def start_waiting(*options):
+    """A host whose others do not come; it has said that it waits."""
+    process = subprocess.Popen(
+        [str(PROGRAM), "serve", "--model", str(DEMO), "--port", "0", *options],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
+    for line in process.stderr:
+        if "Waits for" in line:
+            return process
+    raise AssertionError(process.wait())
+
+
+def test_a_waiting_host_can_be_stopped():
+    addresses = ",".join(free_addresses(2))
+    for index in "01":
+        process = start_waiting("--hosts", addresses, "--host-index", index)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE_SECONDS) == 0
+        process.stderr.close()
+
+
+def test_a_host_with_another_secret_is_turned_away_and_the_right_one_is_not(
+        group, expected, secret, tmp_path):
+    wrong = tmp_path / "wrong"
+    wrong.write_text(secrets.token_hex(32))
+    wrong.chmod(0o600)
+    hosts = group(2, "--host-seconds", "30")
+    with concurrent.futures.ThreadPoolExecutor(1) as starter:
+        leader = starter.submit(hosts.start, 0, options=("--hosts-secret", str(secret)))
+        refused = run_program(
+            "serve", "--model", str(DEMO), "--port", "0", "--hosts", ",".join(hosts.addresses),
+            "--host-index", "1", "--hosts-secret", str(wrong))
+        assert refused.returncode != 0
+        assert "secret" in refused.stderr
+        hosts.start(1, options=("--hosts-secret", str(secret)))
+        leader.result()
+    hosts.wait_until_ready()
+    assert answers(hosts.leader) == expected
+
+
+def test_hosts_with_other_options_refuse_one_another(tmp_path):
+    addresses = ",".join(free_addresses(2))
+    common = ("--model", str(DEMO), "--port", "0", "--hosts", addresses, "--workers", "1")
+    with concurrent.futures.ThreadPoolExecutor(2) as starters:
+        ended = list(starters.map(
+            lambda more: run_program("serve", *common, *more),
+            [("--host-index", "0", "--context", "512"), ("--host-index", "1", "--context", "256")]))
+    for one in ended:
+        assert one.returncode in (1, 2)
+        assert "context" in one.stderr and "256" in one.stderr and "512" in one.stderr
+
+
+def test_another_file_is_refused(tmp_path):
+    other = tmp_path / "other.gguf"
+    other.write_bytes(DEMO.read_bytes() + b"\0" * 64)
+    addresses = ",".join(free_addresses(2))
+    common = ("--port", "0", "--hosts", addresses, "--workers", "1", "--context", "512")
+    with concurrent.futures.ThreadPoolExecutor(2) as starters:
+        ended = list(starters.map(
+            lambda more: run_program("serve", *common, *more),
+            [("--host-index", "0", "--model", str(DEMO)),
+             ("--host-index", "1", "--model", str(other))]))
+    for one in ended:
+        assert one.returncode in (1, 2)
+        assert "model" in one.stderr
+
+
+@pytest.mark.parametrize("options, words", [
+    (("--hosts", "127.0.0.1:7,127.0.0.1:8"), "--host-index"),
+    (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-index", "2"), "0 to 1"),
+    (("--hosts", "a.example:7,b.example:7", "--host-index", "0"), "--hosts-secret"),
+    (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-count", "3", "--host-index", "0"),
+     "--host-count"),
+    (("--host-count", "2", "--host-index", "0"), "--leader"),
+    (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-index", "0", "--cache-memory", "16"),
+     "--cache-memory"),
+    (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-index", "0", "--strategy", "reduce",
+      "--ranks", "2"), "--strategy gather"),
+    (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-index", "0", "--hosts-secret", "/nowhere"),
+     "/nowhere"),
+    (("--hosts", "127.0.0.1,127.0.0.1:8", "--host-index", "0"), "127.0.0.1"),
+])
+def test_what_does_not_fit_is_refused_in_words(options, words):
+    refused = run_program("serve", "--model", str(DEMO), "--port", "0", *options)
+    assert refused.returncode == 2, refused.stderr
+    assert words in refused.stderr
+
+
+def test_a_leader_worker_set_says_who_is_who(expected):
+    address = free_addresses(1)[0]
+    options = ("--workers", "1", "--context", "512", "--leader", address, "--host-seconds", "60")
+    def start(index):
+        return Daemon(DEMO, *options, environment={
+            "LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": str(index),
+            "LWS_LEADER_ADDRESS": "127.0.0.1"})
+    with concurrent.futures.ThreadPoolExecutor(2) as starters:
+        leader, follower = starters.map(start, [0, 1])
+    try:
+        leader.wait_until_ready()
+        assert answers(leader) == expected
+        assert follower.metric("lockstep_rank_info", rank="1") == 1
+    finally:
+        follower.process.kill()
+        leader.process.kill()
