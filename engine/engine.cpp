@@ -408,6 +408,8 @@ EngineStatistics Engine::statistics() const {
   if (!parts_->ready) return statistics;
   parts_->loop->activity().fill(statistics);
   if (parts_->kept_pages) statistics.tiers = parts_->kept_pages->statistics();
+  if (parts_->member) statistics.hosts = parts_->hosts.statistics();
+  statistics.hosts.together = hosts_are_together();
   statistics.ranks = parts_->rank_statistics->statistics();
   for (const RankStatistics& rank : statistics.ranks) {
     statistics.weight_bytes += rank.weight_bytes;

@@ -93,7 +93,16 @@ struct DraftStatistics {
   std::array<uint64_t, kDraftTokensMost> accepted_tokens = {};  // of them
 };
 
+// The hosts that compute the model together, as this one sees them.
+struct HostStatistics {
+  uint64_t count = 1;
+  bool together = true;          // all of them are there
+  uint64_t exchanged_bytes = 0;  // sent to other hosts and received from them in passes
+  double exchange_seconds = 0;   // in which ranks here waited for that
+};
+
 struct EngineStatistics {
+  HostStatistics hosts;
   LoadProgress load;
   uint64_t requests_running = 0;
   uint64_t requests_waiting = 0;

@@ -9,6 +9,7 @@
 #include "engine/base/result.h"
 #include "engine/hosts/host_group.h"
 #include "engine/interface/options.h"
+#include "engine/interface/statistics.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
@@ -48,6 +49,12 @@ class HostJoin {
   // given must outlive the result.
   Result<std::unique_ptr<HostMember>> begin(const HostSubject& subject, const ModelLayout& layout,
                                             Executor& executor, EngineLoop& loop);
+  // From make_ranks() on.
+  HostStatistics statistics() const {
+    return {.count = exchange_->ranks().of_host.size(),
+            .exchanged_bytes = exchange_->moved_bytes(),
+            .exchange_seconds = std::chrono::duration<double>(exchange_->exchange_time()).count()};
+  }
   // Tells the others why this host does not go on.
   void leave(const Error& reason) const;
 

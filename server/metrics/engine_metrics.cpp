@@ -308,6 +308,25 @@ void add_ranks(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                     waits));
 }
 
+// Adds the hosts that compute the model together; no series where this one does alone.
+void add_hosts(const HostStatistics& hosts, const MetricLabels& model, Families& families) {
+  const auto samples = [&](double value) {
+    return hosts.count > 1 ? std::vector<Sample>{{value, model}} : std::vector<Sample>();
+  };
+  families.push_back(gauge_family("lockstep_hosts", "Hosts that compute the model together.",
+                                  samples(real(hosts.count))));
+  families.push_back(gauge_family("lockstep_hosts_together",
+                                  "1 while all of them are there, 0 while this one waits for "
+                                  "another group.",
+                                  samples(hosts.together ? 1 : 0)));
+  families.push_back(counter_family("lockstep_host_exchange_bytes_total",
+                                    "Bytes that went to other hosts and came from them in passes.",
+                                    samples(real(hosts.exchanged_bytes))));
+  families.push_back(counter_family("lockstep_host_exchange_seconds_total",
+                                    "Time in which this host's ranks waited for that.",
+                                    samples(hosts.exchange_seconds)));
+}
+
 // Adds what the engine holds of the GPUs' memory and has of their time; no series where it computes
 // on processors.
 void add_gpus(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {
@@ -374,6 +393,7 @@ Families engine_families(const EngineStatistics& statistics, const ModelInfo& in
   add_memory(statistics, info, model, families);
   add_states(statistics, model, families);
   add_ranks(statistics, model, families);
+  add_hosts(statistics.hosts, model, families);
   add_gpus(statistics, model, families);
   return families;
 }

@@ -113,6 +113,11 @@ def test_answers_are_those_of_one_host(group, expected, secret, count):
     ranks = [host.metric("lockstep_rank_info", rank=str(index))
              for index, host in enumerate(hosts.hosts)]
     assert ranks == [1] * count
+    for host in hosts.hosts:
+        assert host.metric("lockstep_hosts") == count
+        assert host.metric("lockstep_hosts_together") == 1
+        assert host.metric("lockstep_host_exchange_bytes_total") > 0
+        assert host.metric("lockstep_host_exchange_seconds_total") > 0
     weights = [host.metric("lockstep_memory_bytes", kind="weights") for host in hosts.hosts]
     assert max(weights) < 1.1 * sum(weights) / count  # each has its own slice
 
@@ -179,6 +184,7 @@ def test_followers_keep_their_weights_for_the_next_leader(group, expected):
         wait_until(lambda daemon=follower: daemon.get("/health/ready").status_code == 503)
         assert follower.get("/health/ready").json()["status"] == "hosts_lost"
         assert follower.get("/health/live").status_code == 200
+        assert follower.metric("lockstep_hosts_together") == 0
     hosts.start(0).wait_until_ready()
     assert answers(hosts.leader) == expected
     for follower in hosts.hosts[1:]:

@@ -115,11 +115,25 @@ Result<void> HostExchange::finish_pass() {
 
 void HostExchange::exchange() {
   const Round& round = rounds_[next_round_++];
-  if (result_) result_ = exchange_with_all(round);
+  if (!result_) return;
+  const auto start = std::chrono::steady_clock::now();
+  result_ = exchange_with_all(round);
+  const auto spent = std::chrono::steady_clock::now() - start;
+  exchange_ns_.fetch_add(std::chrono::nanoseconds(spent).count(), std::memory_order_relaxed);
 }
 
 std::unexpected<Error> HostExchange::lost(size_t host, const Error& error) const {
   return machine_refused("{} is lost: {}", group_->name(host), error.message);
+}
+
+// Sends the first so many bytes of what is outgoing, and receives so many.
+Result<void> HostExchange::pass_over(size_t host, size_t out, size_t in) {
+  if (out + in == 0) return {};
+  auto moved =
+      group_->link(host).exchange(std::span(outgoing_).first(out), std::span(incoming_).first(in));
+  if (!moved) return lost(host, moved.error());
+  moved_bytes_.fetch_add(out + in, std::memory_order_relaxed);
+  return {};
 }
 
 Result<void> HostExchange::exchange_with_all(const Round& round) {
@@ -130,10 +144,7 @@ Result<void> HostExchange::exchange_with_all(const Round& round) {
     if (host == ranks_.host) continue;
     const size_t out = take(round, host);
     const size_t in = bytes_of(round, host, ranks_.host);
-    if (out + in == 0) continue;
-    auto exchanged = group_->link(host).exchange(std::span(outgoing_).first(out),
-                                                 std::span(incoming_).first(in));
-    if (!exchanged) return lost(host, exchanged.error());
+    if (auto moved = pass_over(host, out, in); !moved) return moved;
     put(round, host);
   }
   return {};
@@ -142,17 +153,12 @@ Result<void> HostExchange::exchange_with_all(const Round& round) {
 Result<void> HostExchange::send_and_receive(const Round& round) {
   for (size_t host = 0; host < ranks_.of_host.size(); ++host) {
     if (host == ranks_.host) continue;
-    const size_t out = take(round, host);
-    if (out == 0) continue;
-    auto sent = group_->link(host).exchange(std::span(outgoing_).first(out), {});
-    if (!sent) return lost(host, sent.error());
+    if (auto sent = pass_over(host, take(round, host), 0); !sent) return sent;
   }
   for (size_t host = 0; host < ranks_.of_host.size(); ++host) {
     if (host == ranks_.host) continue;
-    const size_t in = bytes_of(round, host, ranks_.host);
-    if (in == 0) continue;
-    auto received = group_->link(host).exchange({}, std::span(incoming_).first(in));
-    if (!received) return lost(host, received.error());
+    auto received = pass_over(host, 0, bytes_of(round, host, ranks_.host));
+    if (!received) return received;
     put(round, host);
   }
   return {};

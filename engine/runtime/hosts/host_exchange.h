@@ -6,7 +6,10 @@
 // Between passes one thread calls it, within a pass one worker at a time.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -55,6 +58,13 @@ class HostExchange {
   // anything once it has failed, so that all come to an end.
   void exchange();
 
+  // Of all passes so far: bytes that went to other hosts and came from them, and the time that
+  // took. Any thread.
+  uint64_t moved_bytes() const { return moved_bytes_.load(std::memory_order_relaxed); }
+  std::chrono::nanoseconds exchange_time() const {
+    return std::chrono::nanoseconds(exchange_ns_.load(std::memory_order_relaxed));
+  }
+
   // After a pass, on the leader before gather_hidden_row(): the others are to take part.
   Result<void> ask_for_hidden_row(size_t token);
   // Brings the columns of a hidden row, and the sums of its chunks' squares, of all ranks to the
@@ -69,6 +79,7 @@ class HostExchange {
   size_t take(const Round& round, size_t to_host);
   void put(const Round& round, size_t from_host);
   std::unexpected<Error> lost(size_t host, const Error& error) const;
+  Result<void> pass_over(size_t host, size_t out, size_t in);
   Result<void> exchange_with_all(const Round& round);
   Result<void> send_and_receive(const Round& round);
 
@@ -83,6 +94,9 @@ class HostExchange {
   const Batch* batch_ = nullptr;
   size_t next_round_ = 0;
   Result<void> result_;
+  // Written by the worker that exchanges.
+  std::atomic<uint64_t> moved_bytes_ = 0;
+  std::atomic<int64_t> exchange_ns_ = 0;
 };
 
 }  // namespace lockstep
