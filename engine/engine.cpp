@@ -167,12 +167,7 @@ Result<void> Engine::Parts::lay_out() {
   }
   if (auto examined = examine_kept(); !examined) return examined;
   if (auto sized = size(); !sized) return sized;
-  info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
-  info.rank_count = static_cast<uint32_t>(layout.split.rank_count);
-  for (const RankPlace& place : layout.hosts ? layout.places_of_hosts : layout.places) {
-    info.worker_count += static_cast<uint32_t>(place.cpus.size());
-  }
-  info.strategy = strategy_name(layout.split.strategy);
+  describe_ranks(layout, info);
   return {};
 }
 
@@ -260,6 +255,9 @@ Result<void> Engine::Parts::make_ranks() {
     gpus = *machine.gpu_platform;
     gpus->settings = settings.gpus;
   }
+  if (hosts.is_joined()) {
+    if (auto opened = hosts.open(model, layout); !opened) return opened;
+  }
   const auto make = [this] {
     auto sources = handover.sources(layout.places.size(), keeping(), options.lock_memory);
     if (hosts.is_joined()) return hosts.make_ranks(model, layout, std::move(sources));
@@ -340,6 +338,9 @@ Result<void> Engine::Parts::check_tokens(std::span<const TokenId> tokens) const 
 
 Result<void> Engine::Parts::run_if_idle(const std::function<void()>& task) {
   if (!ready) return unavailable("the model is being loaded");
+  if (!options.hosts.leads()) {
+    return unavailable("this host follows {}: measure there", hosts.leader());
+  }
   bool ran = false;
   bool has_memory = true;
   loop->run_if_idle([&] {
@@ -518,7 +519,10 @@ void Engine::cancel(RequestId id) noexcept {
 
 void Engine::drain(double seconds) {
   parts_->draining = true;
-  if (parts_->ready) parts_->loop->drain(seconds);
+  if (!parts_->ready) return;
+  // A follower has no requests of its own, and the leader may have some.
+  if (leader()) return parts_->member->wait_until_apart(seconds);
+  parts_->loop->drain(seconds);
 }
 
 const Tokenizer& Engine::tokenizer() const {

@@ -108,6 +108,10 @@ Result<Descriptor> stream_socket(int family) {
 
 void prepare_stream(int socket, int64_t patience_ms) {
   set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
+  // Firewalls on the way forget connections that are silent, as an idle group is.
+  set_option(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPIDLE, 30);
+  set_option(socket, IPPROTO_TCP, TCP_KEEPINTVL, 10);
   set_option(socket, IPPROTO_TCP, TCP_USER_TIMEOUT,
              static_cast<int>(std::clamp<int64_t>(patience_ms, 1, INT_MAX)));
 }

@@ -16,6 +16,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// A host that does not answer for so long is tried again by those that wait for it.
+constexpr std::chrono::milliseconds kConnectWithin = std::chrono::seconds(2);
+
 class ChannelStream : public HostStream {
  public:
   ChannelStream(std::unique_ptr<HostChannel> channel, std::string peer,
@@ -71,12 +74,18 @@ class ChannelStream : public HostStream {
     }
   }
 
+  // Also after sending has failed: the other side may have said why before it went.
   Result<size_t> receive_some(std::span<std::byte> in) override {
-    if (auto usable = check(); !usable) return std::unexpected(usable.error());
-    if (in.empty()) return 0;
-    const ChannelStep step = channel_->receive(in);
-    if (step.is_over()) return fail(channel_->reason());
-    return step.bytes;
+    if (is_shut_down_.load(std::memory_order_relaxed)) return fail({});
+    size_t received = 0;
+    while (received < in.size()) {
+      const ChannelStep step = channel_->receive(in.subspan(received));
+      // Bytes from before the end are handed out first; the next call finds the end again.
+      if (step.is_over() && received == 0) return fail(channel_->reason());
+      if (step.bytes == 0) break;
+      received += step.bytes;
+    }
+    return received;
   }
 
   int descriptor() const override { return channel_->socket(); }
@@ -208,14 +217,15 @@ std::unique_ptr<HostStream> stream_over(std::unique_ptr<HostChannel> channel, st
 
 Result<std::unique_ptr<HostStream>> connect_host(const std::string& address,
                                                  const HostStreamOptions& options) {
-  auto socket = connected_socket(address, options.patience);
+  const auto patience = std::min(options.patience, kConnectWithin);
+  auto socket = connected_socket(address, patience);
   if (!socket) return std::unexpected(socket.error());
   if (!options.secret) return stream_over(plain_channel(std::move(*socket)), address, options);
   const auto tls = HostTls::create(*options.secret);
   if (!tls) return std::unexpected(tls.error());
   auto channel = (*tls)->connecting(std::move(*socket));
   if (!channel) return std::unexpected(channel.error());
-  const auto shaken = shake_hands(**channel, address, options.patience);
+  const auto shaken = shake_hands(**channel, address, patience);
   if (!shaken) return std::unexpected(shaken.error());
   return stream_over(std::move(*channel), address, options);
 }

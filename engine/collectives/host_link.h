@@ -20,6 +20,9 @@ class HostLink {
   // patience, or has gone; from then on every call fails.
   virtual Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) = 0;
 
+  // Whether so many bytes can be sent while the other host receives nothing: they lie in buffers.
+  virtual bool buffers(size_t bytes) const = 0;
+
   // Any thread, any time: calls in progress and all later ones fail.
   virtual void shut_down() noexcept = 0;
 

@@ -17,7 +17,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr size_t kPendingMost = 32;
+constexpr size_t kPendingMost = 256;
 // A stranger is closed after so much silence, or when it has taken so long in all.
 constexpr auto kSilenceMost = std::chrono::seconds(1);
 constexpr auto kHandshakeMost = std::chrono::seconds(5);
@@ -76,10 +76,10 @@ class SocketListener : public HostListener {
         return machine_refused("cannot accept connections of hosts: {}",
                                std::exchange(accept_failure_, {}));
       }
-      if (took) continue;
       close_silent();
       const auto now = Clock::now();
       if (now >= deadline) return nullptr;
+      if (took) continue;
       wait(deadline - now);
     }
   }
@@ -116,8 +116,10 @@ class SocketListener : public HostListener {
     Descriptor socket(accept4(socket_.number(), reinterpret_cast<sockaddr*>(&address), &size,
                               SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) {
-      const bool passes = errno == EAGAIN || errno == EINTR || errno == ECONNABORTED;
-      if (!passes) accept_failure_ = std::strerror(errno);
+      // All else is one newcomer's, or passes: descriptors and memory are given back.
+      const bool is_final =
+          errno == EBADF || errno == EINVAL || errno == ENOTSOCK || errno == EOPNOTSUPP;
+      if (is_final) accept_failure_ = std::strerror(errno);
       return false;
     }
     prepare_stream(socket.number(), options_.patience.count());

@@ -7,6 +7,8 @@
 namespace lockstep {
 namespace {
 
+constexpr size_t kBufferedBytes = 16U << 10U;
+
 class TcpLink : public HostLink {
  public:
   explicit TcpLink(std::unique_ptr<HostStream> stream) : stream_(std::move(stream)) {}
@@ -14,6 +16,8 @@ class TcpLink : public HostLink {
   Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
     return stream_->exchange(out, in);
   }
+  // A connection's buffers have 64 KiB at least, in which two exchanges may lie.
+  bool buffers(size_t bytes) const override { return bytes <= kBufferedBytes; }
   void shut_down() noexcept override { stream_->shut_down(); }
   std::string_view transport() const override { return "tcp"; }
 

@@ -91,6 +91,7 @@ class UcxLink : public HostLink {
     stream_->shut_down();
   }
 
+  bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
   std::string_view transport() const override { return "ucx"; }
 
  private:

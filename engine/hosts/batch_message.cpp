@@ -199,6 +199,13 @@ Result<void> ReceivedBatch::check_counts(const Counts& counts) const {
   if (counts.logits > limits_.logit_rows) {
     return invalid_input("{} rows of logits of at most {}", counts.logits, limits_.logit_rows);
   }
+  if (counts.cleared > limits_.page_count) {
+    return invalid_input("{} pages are cleared of {}", counts.cleared, limits_.page_count);
+  }
+  // A pass copies a slot a few times at most.
+  if (counts.copies > 4 * limits_.state_slots) {
+    return invalid_input("{} copies of states among {} slots", counts.copies, limits_.state_slots);
+  }
   return {};
 }
 

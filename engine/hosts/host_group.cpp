@@ -468,7 +468,7 @@ Result<void> FormedGroup::open_links(size_t bytes_most) {
                            .addresses = addresses_,
                            .names = names_,
                            .listener = *listener_,
-                           .stream = {.secret = options_.secret, .patience = options_.patience},
+                           .stream = {.secret = options_.secret, .patience = kLinkPatience},
                            .failure = [this] { return failure(); }};
   auto streams = open_mesh(place);
   Result<void> opened;

@@ -12,6 +12,8 @@ namespace lockstep {
 
 namespace {
 
+constexpr auto kReachWithin = std::chrono::seconds(15);
+
 using Clock = ControlStream::Clock;
 using std::chrono::milliseconds;
 
@@ -86,7 +88,7 @@ class Mesh {
 
   // All hosts listen since the group was formed: one that cannot be reached for long never will.
   Result<std::unique_ptr<HostStream>> reach(size_t host) {
-    const auto deadline = Clock::now() + place_.stream.patience;
+    const auto deadline = Clock::now() + kReachWithin;
     while (true) {
       auto connected = connect_host(place_.addresses[host], place_.stream);
       if (connected) return connected;

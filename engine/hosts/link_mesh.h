@@ -27,6 +27,10 @@ Json link_offer(const std::string& transport, size_t bytes_most);
 Result<const HostTransport*> choose_transport(std::span<const Json> offers,
                                               std::span<const std::string> names);
 
+// The silence after which a link fails by itself: longer than any step of a pass. A host that is
+// lost is noticed on the control connections, and the links are shut down.
+inline constexpr std::chrono::milliseconds kLinkPatience = std::chrono::minutes(10);
+
 struct MeshPlace {
   size_t index = 0;  // of this host
   HostNonce group = {};

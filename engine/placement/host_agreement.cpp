@@ -51,17 +51,34 @@ Json describe_places(const ModelLayout& layout) {
   return places;
 }
 
+// A value of another host, for a message.
+std::string cut_text(std::string text) {
+  constexpr size_t kMost = 300;
+  if (text.size() > kMost) text = text.substr(0, kMost) + "...";
+  return text;
+}
+
 // A refusal names what differs and where; which of the two is wrong nobody here knows.
 Result<void> compare(const HostGroup& group, size_t host, const Json& theirs, const Json& own) {
   for (const auto& [key, value] : own.items()) {
     const Json there = theirs.value(key, Json());
     if (there == value) continue;
-    return invalid_input(
+    // Another host may be the wrong one, and be mended: a service manager starts this one again.
+    return machine_refused(
         "{} cannot compute one model with {}: {} is {} there and {} here. Give all hosts the same "
         "file and options; --isa NAME makes processors of different kinds compute alike",
-        group.name(host), group.name(group.index()), key, there.dump(), value.dump());
+        group.name(host), group.name(group.index()), key, cut_text(there.dump()),
+        cut_text(value.dump()));
   }
   return {};
+}
+
+// A host whose ranks hold no part of the states has space for any number of slots.
+constexpr size_t kNoBound = size_t{1} << 40U;
+
+bool has_states(const ModelLayout& layout) {
+  return std::ranges::any_of(layout.sizes,
+                             [](const RankSizes& sizes) { return sizes.state_bytes > 0; });
 }
 
 Result<RankPlace> read_place(const HostGroup& group, size_t host, const Json& place) {
@@ -176,8 +193,10 @@ Result<void> agree_on_context(HostGroup& group, const Model& model, Result<void>
   PlanOptions& options = layout.plan_options;
   Json own = {{"refusal", sized ? "" : sized.error().message},
               {"pages", options.kv_pages},
-              {"slots", options.state_slots},
+              {"slots", has_states(layout) ? options.state_slots : kNoBound},
               {"context", layout.context_tokens}};
+  const size_t own_slots = options.state_slots;
+  if (!has_states(layout)) options.state_slots = kNoBound;
   const auto all = group.gather(own);
   if (!sized) return sized;
   if (!all) return std::unexpected(all.error());
@@ -189,10 +208,14 @@ Result<void> agree_on_context(HostGroup& group, const Model& model, Result<void>
       options.kv_pages = std::min(options.kv_pages, theirs.at("pages").get<size_t>());
       options.state_slots = std::min(options.state_slots, theirs.at("slots").get<size_t>());
       layout.context_tokens = std::min(layout.context_tokens, theirs.at("context").get<size_t>());
+      if (options.kv_pages == 0 || options.state_slots == 0 || layout.context_tokens == 0) {
+        return machine_refused("{} has no space for a context", group.name(host));
+      }
       return {};
     });
     if (!read) return read;
   }
+  if (options.state_slots == kNoBound) options.state_slots = own_slots;
   if (options.sequence_pages > 0) options.sequence_pages = pages_for(layout.context_tokens);
   layout.sizes = rank_sizes(model, layout.split, options, options.kv_pages, layout.places,
                             layout.gpus_linked, layout.first_rank());

@@ -133,6 +133,15 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   return info;
 }
 
+void describe_ranks(const ModelLayout& layout, ModelInfo& info) {
+  info.context_tokens = static_cast<uint32_t>(layout.context_tokens);
+  info.rank_count = static_cast<uint32_t>(layout.split.rank_count);
+  for (const RankPlace& place : layout.hosts ? layout.places_of_hosts : layout.places) {
+    info.worker_count += static_cast<uint32_t>(place.cpus.size());
+  }
+  info.strategy = strategy_name(layout.split.strategy);
+}
+
 bool has_segments(const Graph& graph) {
   return std::ranges::any_of(graph.nodes(), [&](const GraphNode& node) {
     return node.operation == Operation::kEmbed && node.index == EmbedIndex::kSegment &&

@@ -15,6 +15,9 @@ namespace lockstep {
 ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineOptions& options,
                          const ModelLayout& layout);
 
+// The context, and how many ranks and workers compute, of all hosts.
+void describe_ranks(const ModelLayout& layout, ModelInfo& info);
+
 // Whether the model knows two texts of one sequence apart; some have a table of one segment.
 bool has_segments(const Graph& graph);
 

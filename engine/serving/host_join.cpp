@@ -49,15 +49,14 @@ Result<void> HostJoin::agree(const Model& model, Result<void> sized, ModelLayout
   return agree_on_context(*group_, model, std::move(sized), layout);
 }
 
+Result<void> HostJoin::open(const Model& model, const ModelLayout& layout) {
+  if (auto opened = open_links(*group_, model, layout); !opened) return opened;
+  exchange_ = std::make_unique<HostExchange>(*group_, *layout.hosts, plans_of_hosts(model, layout));
+  return {};
+}
+
 Result<std::unique_ptr<Ranks>> HostJoin::make_ranks(const Model& model, const ModelLayout& layout,
                                                     std::vector<ArenaSources> sources) {
-  if (exchange_ == nullptr) {
-    if (auto opened = open_links(*group_, model, layout); !opened) {
-      return std::unexpected(opened.error());
-    }
-    exchange_ =
-        std::make_unique<HostExchange>(*group_, *layout.hosts, plans_of_hosts(model, layout));
-  }
   return Ranks::make_among_hosts(model.graph, layout.split, layout.plan_options,
                                  layout.places_of_hosts, std::move(sources), *exchange_);
 }
@@ -71,19 +70,22 @@ Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
   const Plan& plan = exchange_->plans()[layout.first_rank()];
   return follow_leader(
       group_, executor, *exchange_, batch_limits(subject, layout, plan),
-      [this, subject, &layout](const std::atomic<bool>& stop) {
-        return form_again(subject, layout, stop);
+      [this, subject, &layout](const std::atomic<bool>& stop,
+                               const std::function<void(HostGroup*)>& formed) {
+        return form_again(subject, layout, stop, formed);
       },
       loop);
 }
 
 // The weights and pages that this host holds are of one split and one number of pages: another
-// group has to have the same, or this host starts anew.
-Result<std::unique_ptr<HostGroup>> HostJoin::form_again(const HostSubject& subject,
-                                                        const ModelLayout& layout,
-                                                        const std::atomic<bool>& stop) const {
+// group has to have the same, or this host starts anew. Everything else that goes wrong may be
+// mended by waiting for another leader.
+Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
+    const HostSubject& subject, const ModelLayout& layout, const std::atomic<bool>& stop,
+    const std::function<void(HostGroup*)>& formed) const {
   auto group = HostGroup::form(subject.options.hosts, stop);
-  if (!group) return std::unexpected(group.error());
+  if (!group) return unavailable("{}", group.error().message);
+  formed(group->get());
   ModelLayout next = alone_;
   auto agreed =
       agree_on_ranks(**group, subject.file, subject.model, subject.options, subject.kernels, next);
@@ -92,18 +94,19 @@ Result<std::unique_ptr<HostGroup>> HostJoin::form_again(const HostSubject& subje
     next.context_tokens = layout.context_tokens;
     agreed = agree_on_context(**group, subject.model, {}, next);
   }
-  if (agreed && next.plans_digest != layout.plans_digest) {
+  const bool has_changed = !next.plans_digest.empty() && next.plans_digest != layout.plans_digest;
+  if (has_changed) {
     agreed = machine_refused(
-        "the hosts now cut the model otherwise, or have another context: this host has to load "
-        "its weights anew (--context and --shares keep both as they are)");
+        "the hosts now cut the model otherwise, or have another context: this host has to load its "
+        "weights anew (--context and --shares keep both as they are)");
   }
   if (agreed) agreed = open_links(**group, subject.model, next);
   if (agreed) agreed = wait_until_loaded(**group);
   if (agreed) return group;
-  const bool was_lost = (*group)->failure().has_value();
   (*group)->fail(agreed.error());
-  if (was_lost) return unavailable("{}", agreed.error().message);
-  return std::unexpected(agreed.error());
+  formed(nullptr);
+  if (has_changed) return std::unexpected(agreed.error());
+  return unavailable("{}", agreed.error().message);
 }
 
 void HostJoin::leave(const Error& reason) const {

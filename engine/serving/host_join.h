@@ -42,14 +42,16 @@ class HostJoin {
   Result<void> join(const HostSubject& subject, ModelLayout& layout);
   // `sized`: how size_context() ended here. The layout gets the context that all have.
   Result<void> agree(const Model& model, Result<void> sized, ModelLayout& layout);
-  // Opens the links and takes the memory of this host's ranks. Again, where the first try failed.
+  // Opens the links to the other hosts.
+  Result<void> open(const Model& model, const ModelLayout& layout);
+  // Takes the memory of this host's ranks. Again, where the first try failed.
   Result<std::unique_ptr<Ranks>> make_ranks(const Model& model, const ModelLayout& layout,
                                             std::vector<ArenaSources> sources);
   // Waits until all hosts have loaded their weights, and begins to lead or to follow. All that is
   // given must outlive the result.
   Result<std::unique_ptr<HostMember>> begin(const HostSubject& subject, const ModelLayout& layout,
                                             Executor& executor, EngineLoop& loop);
-  // From make_ranks() on.
+  // From open() on.
   HostStatistics statistics() const {
     return {.count = exchange_->ranks().of_host.size(),
             .exchanged_bytes = exchange_->moved_bytes(),
@@ -59,9 +61,9 @@ class HostJoin {
   void leave(const Error& reason) const;
 
  private:
-  Result<std::unique_ptr<HostGroup>> form_again(const HostSubject& subject,
-                                                const ModelLayout& layout,
-                                                const std::atomic<bool>& stop) const;
+  Result<std::unique_ptr<HostGroup>> form_again(
+      const HostSubject& subject, const ModelLayout& layout, const std::atomic<bool>& stop,
+      const std::function<void(HostGroup*)>& formed) const;
 
   ModelLayout alone_;  // this host's, as it was before it joined
   std::string leader_;

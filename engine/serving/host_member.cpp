@@ -61,10 +61,7 @@ class Follower final : public HostMember {
     stop_ = true;
     {
       const MutexLock lock(mutex_);
-      if (current_ != nullptr) {
-        current_->fail(
-            {ErrorKind::kUnavailable, current_->name(current_->index()) + " is stopping"});
-      }
+      end_current();
     }
     thread_.join();
   }
@@ -115,10 +112,10 @@ class Follower final : public HostMember {
   }
 
   Result<void> join_another() {
-    forget_group();
+    set_current(nullptr);
     group_.reset();
     while (true) {
-      auto formed = form_again_(stop_);
+      auto formed = form_again_(stop_, [this](HostGroup* group) { set_current(group); });
       if (formed) {
         group_ = std::move(*formed);
         break;
@@ -131,15 +128,19 @@ class Follower final : public HostMember {
     }
     exchange_.join(*group_);
     executor_.start_over();
-    const MutexLock lock(mutex_);
-    current_ = group_.get();
     if (stop_) return unavailable("this host is stopping");
     return {};
   }
 
-  void forget_group() {
+  // The group that the destructor makes fail; it may have looked before there was one.
+  void set_current(HostGroup* group) {
     const MutexLock lock(mutex_);
-    current_ = nullptr;
+    current_ = group;
+    if (stop_) end_current();
+  }
+  void end_current() LOCKSTEP_REQUIRES(mutex_) {
+    if (current_ == nullptr) return;
+    current_->fail({ErrorKind::kUnavailable, current_->name(current_->index()) + " is stopping"});
   }
 
   std::unique_ptr<HostGroup>& group_;
@@ -157,6 +158,13 @@ class Follower final : public HostMember {
 };
 
 }  // namespace
+
+void HostMember::wait_until_apart(double seconds) const {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (is_together() && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
 
 std::unique_ptr<HostMember> watch_group(const HostGroup& group, Executor& executor,
                                         EngineLoop& loop) {

@@ -22,6 +22,8 @@ class HostMember {
   virtual ~HostMember() = default;
   // Any thread; lock-free. False: the group has failed, and there is no other yet.
   virtual bool is_together() const = 0;
+  // Returns when they are not, or the time is over. Any thread.
+  void wait_until_apart(double seconds) const;
 };
 
 // `loop`: whose engine fails with the group. All must outlive this.
@@ -29,9 +31,11 @@ std::unique_ptr<HostMember> watch_group(const HostGroup& group, Executor& execut
                                         EngineLoop& loop);
 
 // Forms the next group, agrees in it on the ranks that are there, opens its links. Blocks until it
-// has, or `stop` is true. Fails with kUnavailable where another try may succeed; any other failure
-// is the follower's end.
-using FormAgain = std::function<Result<std::unique_ptr<HostGroup>>(const std::atomic<bool>& stop)>;
+// has, or `stop` is true. `formed`: called as soon as the group is there; to make it fail ends what
+// follows. Fails with kUnavailable where another try may succeed; any other failure is the
+// follower's end.
+using FormAgain = std::function<Result<std::unique_ptr<HostGroup>>(
+    const std::atomic<bool>& stop, const std::function<void(HostGroup*)>& formed)>;
 
 // `group`: the first one. `loop`: whose engine fails when the follower cannot go on.
 std::unique_ptr<HostMember> follow_leader(std::unique_ptr<HostGroup>& group, Executor& executor,

@@ -13,6 +13,7 @@ namespace {
 
 constexpr unsigned kLoading = kServe | kGenerate | kBench | kEvaluate;
 constexpr unsigned kAll = kLoading | kPlan;
+constexpr unsigned kGroups = kServe | kGenerate | kBench;  // that several hosts can do together
 constexpr bool kReloadable = true;
 
 uint32_t count_or_automatic(const Json& value) {
@@ -201,33 +202,33 @@ const std::vector<OptionRow>& rows() {
        "exact: prompts and generation compute one function, the same on every machine; fast: each "
        "the fastest there is; auto: what the instruction set's table says",
        [](const Json& v, Options& o) { o.engine.arithmetic = v.get<std::string>(); }},
-      {"hosts", kLoading, kTextList, Json::array(), 0, 0, {},
+      {"hosts", kGroups, kTextList, Json::array(), 0, 0, {},
        "NAME:PORT of every host that computes the model together with this one, itself among them, "
        "the leader's first; the same list on all. Each has the file. The leader answers requests. "
        "None: this host alone",
        [](const Json& v, Options& o) { o.hosts.addresses = v.get<std::vector<std::string>>(); }},
-      {"host-index", kLoading, kIntegerOrAuto, "auto", 0, 255, {},
+      {"host-index", kGroups, kIntegerOrAuto, "auto", 0, 255, {},
        "This host's place among them; 0 leads; auto: LWS_WORKER_INDEX, which Kubernetes sets",
        [](const Json& v, Options& o) { o.hosts.index = count_if_given(v); }},
-      {"host-count", kLoading, kIntegerOrAuto, "auto", 1, 256, {},
+      {"host-count", kGroups, kIntegerOrAuto, "auto", 1, 256, {},
        "Instead of --hosts: how many there are, which find one another by --leader; auto: "
        "LWS_GROUP_SIZE, else 1",
        [](const Json& v, Options& o) { o.hosts.count = count_if_given(v); }},
-      {"leader", kLoading, kText, "", 0, 0, {},
+      {"leader", kGroups, kText, "", 0, 0, {},
        "With --host-count: NAME:PORT of the leader. Empty: LWS_LEADER_ADDRESS, port 7070",
        [](const Json& v, Options& o) { o.hosts.leader = v.get<std::string>(); }},
-      {"hosts-secret", kLoading, kText, "", 0, 0, {},
+      {"hosts-secret", kGroups, kText, "", 0, 0, {},
        "File with the secret that all hosts share, 16 bytes or more: they talk over TLS, and "
        "those that do not know it are turned away",
        [](const Json& v, Options& o) { o.hosts.secret_file = v.get<std::string>(); }},
-      {"insecure-hosts", kLoading, kBoolean, false, 0, 0, {},
+      {"insecure-hosts", kGroups, kBoolean, false, 0, 0, {},
        "Whether hosts may do without a secret: others that reach their ports can read prompts and "
        "answers, and change them",
        [](const Json& v, Options& o) { o.hosts.insecure = v.get<bool>(); }},
-      {"host-seconds", kLoading, kNumber, 5.0, 0.5, 600, {},
+      {"host-seconds", kGroups, kNumber, 5.0, 0.5, 600, {},
        "Seconds for which a host may be silent until it counts as lost, and requests fail",
        [](const Json& v, Options& o) { o.hosts.silent_seconds = v.get<double>(); }},
-      {"hosts-transport", kLoading, kChoice, "tcp", 0, 0, {"tcp", "ucx"},
+      {"hosts-transport", kGroups, kChoice, "tcp", 0, 0, {"tcp", "ucx"},
        "How hosts exchange during a pass: tcp, encrypted where there is a secret; ucx, for "
        "networks with RDMA, never encrypted: with --insecure-hosts, where its library is",
        [](const Json& v, Options& o) { o.hosts.transport = v.get<std::string>(); }},

@@ -1,6 +1,7 @@
 #include "engine/runtime/hosts/host_exchange.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -9,9 +10,7 @@
 namespace lockstep {
 namespace {
 
-// Bytes that are on their way before they are read: they fit the buffers of every connection, so
-// hosts may all send first. More goes from pair to pair.
-constexpr size_t kSentAtOnce = 16U << 10U;
+constexpr auto kWordsComeWithin = std::chrono::milliseconds(500);
 
 // Rank 0's logits are read on its host alone.
 bool goes_to(const ExchangedRows& rows, size_t host) {
@@ -21,6 +20,10 @@ bool goes_to(const ExchangedRows& rows, size_t host) {
 std::vector<std::vector<std::vector<ExchangedRows>>> rounds_of(std::span<const Plan> plans) {
   std::vector<std::vector<std::vector<ExchangedRows>>> rounds;
   const std::vector<Step>& steps = plans.front().steps;
+  for (const Plan& plan : plans) {
+    CHECK(plan.steps.size() == steps.size(), "rank {} has {} steps, rank 0 has {}", plan.rank,
+          plan.steps.size(), steps.size());
+  }
   for (size_t index = 0; index < steps.size(); ++index) {
     if (steps[index].meet != Meet::kAllRanks) continue;
     auto& round = rounds.emplace_back();
@@ -100,17 +103,29 @@ Result<void> HostExchange::begin_pass(const Batch& batch) {
   if (!leads()) return {};
   write_pass(batch, command_);
   result_ = group_->send_command(command_);
-  return result_;
+  if (!result_) {
+    batch_ = nullptr;
+    return give_up(result_.error());
+  }
+  return {};
 }
 
 Result<void> HostExchange::finish_pass() {
   batch_ = nullptr;
-  if (!result_) {
-    // The group knows best why: a host that was lost, or its own words.
-    if (const auto failure = group_->failure()) return std::unexpected(*failure);
-    group_->fail(result_.error());
+  if (!result_) return give_up(result_.error());
+  return {};
+}
+
+// The group knows best why: its words may come a little behind the end of the links.
+std::unexpected<Error> HostExchange::give_up(const Error& error) {
+  constexpr auto kLook = std::chrono::milliseconds(10);
+  for (auto waited = kLook; waited <= kWordsComeWithin; waited += kLook) {
+    if (group_->failure()) break;
+    std::this_thread::sleep_for(kLook);
   }
-  return result_;
+  if (const auto failure = group_->failure()) return std::unexpected(*failure);
+  group_->fail(error);
+  return std::unexpected(error);
 }
 
 void HostExchange::exchange() {
@@ -136,9 +151,16 @@ Result<void> HostExchange::pass_over(size_t host, size_t out, size_t in) {
   return {};
 }
 
+bool HostExchange::all_buffer(size_t bytes) const {
+  for (size_t host = 0; host < ranks_.of_host.size(); ++host) {
+    if (host != ranks_.host && !group_->link(host).buffers(bytes)) return false;
+  }
+  return true;
+}
+
 Result<void> HostExchange::exchange_with_all(const Round& round) {
   const size_t hosts = ranks_.of_host.size();
-  if (hosts > 2 && bytes_of(round, ranks_.host, 0) <= kSentAtOnce) return send_and_receive(round);
+  if (hosts > 2 && all_buffer(bytes_of(round, ranks_.host, 0))) return send_and_receive(round);
   // In the order of the hosts' numbers, which all take, so that no two wait for each other.
   for (size_t host = 0; host < hosts; ++host) {
     if (host == ranks_.host) continue;
@@ -183,7 +205,7 @@ Result<void> HostExchange::gather_hidden_row(std::span<float> row, std::span<flo
         const auto bytes = std::as_writable_bytes(part);
         auto moved =
             leads() ? group_->link(host).exchange({}, bytes) : group_->link(0).exchange(bytes, {});
-        if (!moved) return lost(leads() ? host : 0, moved.error());
+        if (!moved) return give_up(lost(leads() ? host : 0, moved.error()).error());
       }
     }
   }

@@ -58,7 +58,7 @@ class HostExchange {
   // anything once it has failed, so that all come to an end.
   void exchange();
 
-  // Of all passes so far: bytes that went to other hosts and came from them, and the time that
+  // Bytes that went to other hosts and came from them in all passes so far, and the time that it
   // took. Any thread.
   uint64_t moved_bytes() const { return moved_bytes_.load(std::memory_order_relaxed); }
   std::chrono::nanoseconds exchange_time() const {
@@ -78,6 +78,8 @@ class HostExchange {
   size_t bytes_of(const Round& round, size_t from_host, size_t to_host) const;
   size_t take(const Round& round, size_t to_host);
   void put(const Round& round, size_t from_host);
+  bool all_buffer(size_t bytes) const;
+  std::unexpected<Error> give_up(const Error& error);
   std::unexpected<Error> lost(size_t host, const Error& error) const;
   Result<void> pass_over(size_t host, size_t out, size_t in);
   Result<void> exchange_with_all(const Round& round);

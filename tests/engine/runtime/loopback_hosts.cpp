@@ -16,6 +16,9 @@ struct LoopbackHosts::Queue {
   bool is_cut LOCKSTEP_GUARDED_BY(mutex) = false;
 };
 
+// Both ways of exchanging among several hosts are taken.
+constexpr size_t kBuffered = 1024;
+
 class LoopbackHosts::Link final : public HostLink {
  public:
   Link(Queue& out, Queue& in) : out_(out), in_(in) {}
@@ -42,6 +45,7 @@ class LoopbackHosts::Link final : public HostLink {
       queue->changed.notify_all();
     }
   }
+  bool buffers(size_t bytes) const override { return bytes <= kBuffered; }
   std::string_view transport() const override { return "memory"; }
 
  private:
