@@ -332,9 +332,13 @@ ValueId Graph::scan(ValueId x, ValueId c, ValueId b, ValueId steps, WeightId dec
             std::lcm(columns(x) / heads, kChunkColumns) <= kMostScannedColumns,
         "{} and {} columns of {} groups and {} of {} heads", columns(b), columns(c),
         shape.key_heads, columns(x), heads);
-  CHECK(columns(steps) == heads && weights_[decay].columns == heads &&
+  const size_t decays = weights_[decay].columns / heads;
+  CHECK(columns(steps) == heads && weights_[decay].columns % heads == 0 &&
             weights_[bias].columns == heads && weights_[skip].columns == heads,
         "other factors than {} heads have", heads);
+  CHECK(decays == 1 || (decays == dimension && columns(x) == heads && shape.key_heads == 1),
+        "{} decays of each of {} heads of {} columns in all, {} rows and {} groups", decays, heads,
+        columns(x), dimension, shape.key_heads);
   for (const ValueId input : {x, c, b, steps}) {
     CHECK(rows(input) == Rows::kTokens, "value {} has not a row for every token", input);
   }
@@ -343,6 +347,7 @@ ValueId Graph::scan(ValueId x, ValueId c, ValueId b, ValueId steps, WeightId dec
                  .weight = decay,
                  .bias = bias,
                  .skip = skip,
+                 .decay_count = decays,
                  .head_count = heads,
                  .head_dimension = dimension,
                  .value_dimension = columns(x) / heads,

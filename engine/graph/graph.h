@@ -170,7 +170,8 @@ struct GraphNode {
   ValueId output = kNone;
   WeightId weight = kNone;
   WeightId bias = kNone;
-  WeightId skip = kNone;  // kScan: a factor of each head
+  WeightId skip = kNone;   // kScan: a factor of each head
+  size_t decay_count = 1;  // kDeltaNet, kScan: of a head: one, or one for each row of its state
   float epsilon = 0;
   bool subtracts_mean = false;         // kHeadNorm: as kLayerNorm does
   size_t head_count = 0;               // of the operand; query heads for kAttention
@@ -273,12 +274,14 @@ class Graph {
   // it gives S^T q'. `beta`, `alpha`: a column for each value head; `decay`, `bias`: vectors alike.
   ValueId delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId alpha, WeightId decay,
                     WeightId bias, const DeltaShape& shape);
-  // A selective scan whose heads decay as a whole (T. Dao, A. Gu: Mamba-2, 2024). A head of x has a
-  // matrix S of as many rows as b and c have columns in a group (`shape`: a key head), times its
-  // own columns; before the sequence's first token it is zero. With t = softplus(steps + bias),
-  //   S <- S * exp(decay * t) + b (t * x)^T
-  // it gives S^T c + skip * x. `steps`: a column for each head; `decay`, `bias`, `skip`: vectors
-  // alike.
+  // A selective scan. A head of x has a matrix S of as many rows as b and c have columns in a group
+  // (`shape`: a key head), times its own columns; before the sequence's first token it is zero.
+  // With t = softplus(steps + bias),
+  //   S <- exp(decay * t) * S + b (t * x)^T
+  // it gives S^T c + skip * x. `steps`: a column for each head; `bias`, `skip`: vectors alike.
+  // `decay`: one for each head, which decays as a whole (T. Dao, A. Gu: Mamba-2, 2024), or one for
+  // each row of a head's S, the rows of a head one after the other, where heads have one column and
+  // are of one group (A. Gu, T. Dao: Mamba, 2023).
   ValueId scan(ValueId x, ValueId c, ValueId b, ValueId steps, WeightId decay, WeightId bias,
                WeightId skip, const DeltaShape& shape);
   ValueId select_rows(ValueId x);

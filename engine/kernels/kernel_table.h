@@ -144,6 +144,33 @@ struct ScanRows {
   size_t count = 0;         // columns
 };
 
+// Some heads of one column each, of a scan whose rows decay by themselves: likewise. Of each token,
+// in f32, and for each row i of the state and each head h:
+//   t[h] = softplus(steps[h] + bias[h])
+//   S[i][h] = fma(b[i], t[h] * x[h], exp(decay[i][h] * t[h]) * S[i][h])
+//   out[h] = fma(skip[h], x[h], sum over i of fma(c[i], the new S[i][h], ...), i ascending, from 0)
+// with exponential.inl.h's functions.
+struct ScanHeadsToken {
+  const float* c = nullptr;  // `dimension` of each
+  const float* b = nullptr;
+  const float* x = nullptr;  // `count` of each
+  const float* steps = nullptr;
+  float* step = nullptr;  // gets t; `count` of each
+  float* out = nullptr;
+};
+struct ScanHeadsRows {
+  const ScanHeadsToken* tokens = nullptr;
+  size_t token_count = 0;
+  size_t dimension = 0;
+  const float* decay = nullptr;  // [i][h]: at i * decay_stride + h
+  size_t decay_stride = 0;       // floats
+  const float* bias = nullptr;   // `count` of each
+  const float* skip = nullptr;
+  float* state = nullptr;   // S[i][h] at i * state_stride + h
+  size_t state_stride = 0;  // floats
+  size_t count = 0;         // heads
+};
+
 using MatmulKernel = void (*)(const MatmulArguments&);
 // `parameters`: Activation's; anything where the function has none.
 using ActivationKernel = void (*)(const float* x, size_t count, const float* parameters,
@@ -224,6 +251,7 @@ struct KernelTable {
   void (*apply_delta)(const DeltaRows& rows);
   // Tokens of a scan, likewise.
   void (*apply_scan)(const ScanRows& rows);
+  void (*apply_scan_heads)(const ScanHeadsRows& rows);
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);

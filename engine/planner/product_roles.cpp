@@ -21,9 +21,9 @@ bool ProductRoles::is_factors(ValueId value) const {
 }
 
 // Whether the value has a column for each head of a delta net or a scan, which every rank finds
-// out.
+// out. Heads of one column have as many as there are values, which are cut instead.
 bool is_head_factors(const GraphNode& node, ValueId value) {
-  return row_of(node.operation).split == SplitRule::kValueHeads &&
+  return row_of(node.operation).split == SplitRule::kValueHeads && node.value_dimension > 1 &&
          std::ranges::find(node.inputs.begin() + 3, node.inputs.end(), value) != node.inputs.end();
 }
 

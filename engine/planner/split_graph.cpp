@@ -404,7 +404,8 @@ void Splitter::split_value_heads(const GraphNode& node) {
   const auto heads = heads_of(node.inputs[0], shape.value_heads);
   if (heads) {
     split_.values[node.output] = sliced(scaled(*heads, node.value_dimension), false);
-    for (const WeightId factors : {node.weight, node.bias, node.skip}) {
+    split_.weights[node.weight] = {SplitKind::kSliced, true, scaled(*heads, node.decay_count)};
+    for (const WeightId factors : {node.bias, node.skip}) {
       if (factors == kNone) continue;
       split_.weights[factors] = {SplitKind::kSliced, true, *heads};
     }

@@ -40,5 +40,23 @@ inline F32x16 exponential(F32x16 x) {
   return select_less(greatest, x, broadcast(__builtin_inff()), result);
 }
 
+// log(1 + e^x), within 4 units in the last place where that is a normal number; NaN stays NaN.
+//
+// It is max(x, 0) + log(1 + u) with u = e^-|x|, and log(1 + u) is u times a polynomial that has the
+// least greatest relative error (Remez) for u in [0, 1], 4.7e-9.
+inline F32x16 softplus(F32x16 x) {
+  const F32x16 u = exponential(min(sub(zero(), x), x));
+  F32x16 result = fma(broadcast(-0x1.a93368p-9F), u, broadcast(0x1.453f0ep-6F));
+  result = fma(result, u, broadcast(-0x1.d29ccap-5F));
+  result = fma(result, u, broadcast(0x1.b25360p-4F));
+  result = fma(result, u, broadcast(-0x1.397562p-3F));
+  result = fma(result, u, broadcast(0x1.92f696p-3F));
+  result = fma(result, u, broadcast(-0x1.ff0f88p-3F));
+  result = fma(result, u, broadcast(0x1.554c80p-2F));
+  result = fma(result, u, broadcast(-0x1.ffffbep-2F));
+  result = fma(result, u, broadcast(1.0F));
+  return fma(result, u, max(zero(), x));
+}
+
 }  // namespace
 }  // namespace lockstep

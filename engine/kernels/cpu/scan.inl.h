@@ -7,17 +7,19 @@
 
 #include <cstddef>
 
+#include "engine/kernels/cpu/exponential.inl.h"
 #include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
 namespace {
 
 // One token, over some rows of the state that are in registers: sum is the chain over those before.
-template <size_t kRows>
-inline F32x16 scan_rows(const float* c, const float* b, F32x16 decay, F32x16 change,
-                        F32x16 (&state)[kRows], F32x16 sum) {
+// decay_of(row): what the row is multiplied with.
+template <size_t kRows, typename Decay>
+[[gnu::always_inline]] inline F32x16 scan_rows(const float* c, const float* b, Decay decay_of,
+                                               F32x16 change, F32x16 (&state)[kRows], F32x16 sum) {
   for (size_t row = 0; row < kRows; ++row) {
-    state[row] = fma(broadcast(b[row]), change, mul(decay, state[row]));
+    state[row] = fma(broadcast(b[row]), change, mul(decay_of(row), state[row]));
     sum = fma(broadcast(c[row]), state[row], sum);
   }
   return sum;
@@ -33,8 +35,9 @@ inline void apply_scan_rows(const ScanRows& rows, size_t first, size_t column) {
     const ScanToken& token = rows.tokens[index];
     const F32x16 change = mul(broadcast(token.step), load(token.x + column));
     F32x16 sum = first == 0 ? zero() : load(token.out + column);
-    sum = scan_rows<kRows>(token.c + first, token.b + first, broadcast(token.decay), change, state,
-                           sum);
+    const F32x16 decay = broadcast(token.decay);
+    sum = scan_rows<kRows>(
+        token.c + first, token.b + first, [&](size_t) { return decay; }, change, state, sum);
     store(token.out + column, sum);
   }
   for (size_t row = 0; row < kRows; ++row) store(own + row * rows.state_stride, state[row]);
@@ -73,6 +76,58 @@ inline void apply_scan(const ScanRows& rows) {
   if (column == rows.count) return;
   for (size_t index = 0; index < rows.token_count; ++index) {
     apply_scan_rest(rows, rows.tokens[index], column);
+  }
+}
+
+// All tokens, over rows [first, first + kRows) and at most 16 heads from `head` on.
+template <size_t kRows>
+inline void apply_scan_heads_rows(const ScanHeadsRows& rows, size_t first, size_t head,
+                                  size_t lanes) {
+  F32x16 state[kRows];
+  float* const own = rows.state + first * rows.state_stride + head;
+  const float* const decay = rows.decay + first * rows.decay_stride + head;
+  for (size_t row = 0; row < kRows; ++row) {
+    state[row] = load_first(own + row * rows.state_stride, lanes);
+  }
+  for (size_t index = 0; index < rows.token_count; ++index) {
+    const ScanHeadsToken& token = rows.tokens[index];
+    const F32x16 step = load_first(token.step + head, lanes);
+    const F32x16 change = mul(step, load_first(token.x + head, lanes));
+    const F32x16 before = first == 0 ? zero() : load_first(token.out + head, lanes);
+    const F32x16 sum = scan_rows<kRows>(
+        token.c + first, token.b + first,
+        [&](size_t row) {
+          return exponential(mul(load_first(decay + row * rows.decay_stride, lanes), step));
+        },
+        change, state, before);
+    store_first(token.out + head, sum, lanes);
+  }
+  for (size_t row = 0; row < kRows; ++row) {
+    store_first(own + row * rows.state_stride, state[row], lanes);
+  }
+}
+
+inline void apply_scan_heads(const ScanHeadsRows& rows) {
+  for (size_t head = 0; head < rows.count; head += 16) {
+    const size_t left = rows.count - head;
+    const size_t lanes = left < 16 ? left : 16;
+    const F32x16 bias = load_first(rows.bias + head, lanes);
+    for (size_t index = 0; index < rows.token_count; ++index) {
+      const ScanHeadsToken& token = rows.tokens[index];
+      const F32x16 step = softplus(add(load_first(token.steps + head, lanes), bias));
+      store_first(token.step + head, step, lanes);
+    }
+    size_t row = 0;
+    for (; row + kScanRows <= rows.dimension; row += kScanRows) {
+      apply_scan_heads_rows<kScanRows>(rows, row, head, lanes);
+    }
+    for (; row < rows.dimension; ++row) apply_scan_heads_rows<1>(rows, row, head, lanes);
+    const F32x16 skip = load_first(rows.skip + head, lanes);
+    for (size_t index = 0; index < rows.token_count; ++index) {
+      const ScanHeadsToken& token = rows.tokens[index];
+      const F32x16 x = load_first(token.x + head, lanes);
+      store_first(token.out + head, fma(skip, x, load_first(token.out + head, lanes)), lanes);
+    }
   }
 }
 

@@ -72,6 +72,7 @@ constexpr KernelTable make_row(std::string_view name) {
       .convolve = convolve,
       .apply_delta = apply_delta,
       .apply_scan = apply_scan,
+      .apply_scan_heads = apply_scan_heads,
       .append_kv = append_kv,
   };
 }

@@ -1,4 +1,4 @@
-// The selective scan of Mamba-2.
+// The selective scans of Mamba-1 and Mamba-2.
 #include <utility>
 
 #include "engine/operations/operation_table.h"
@@ -6,6 +6,12 @@
 
 namespace lockstep {
 namespace {
+
+// Heads of one column have their matrices side by side: a row of each of them is a row.
+StateShape scan_state(const GraphNode& node, size_t own_columns) {
+  if (node.value_dimension > 1) return value_head_state(node, own_columns);
+  return {.rows = node.head_dimension, .columns = own_columns};
+}
 
 void plan_scan(RankPlanner& planner, const Group& group) {
   const GraphNode& node = planner.graph().nodes()[group.lead];
@@ -20,6 +26,7 @@ void plan_scan(RankPlanner& planner, const Group& group) {
                 .b = operand(2),
                 .steps = operand(3),
                 .decay = planner.vector(node.weight),
+                .decay_count = node.decay_count,
                 .bias = planner.vector(node.bias),
                 .skip = planner.vector(node.skip),
                 .groups = own_key_heads(node, heads),
@@ -38,7 +45,7 @@ void plan_scan(RankPlanner& planner, const Group& group) {
 const OperationRow kScanRow = {.operation = Operation::kScan,
                                .name = "selective scan",
                                .split = SplitRule::kValueHeads,
-                               .state = value_head_state,
+                               .state = scan_state,
                                .plan = plan_scan};
 
 }  // namespace lockstep

@@ -19,7 +19,16 @@ namespace {
 // Tokens of a sequence that are computed together: their results are on the stack.
 constexpr size_t kTokensAtOnce = 16;
 
-// Neighbouring heads that one worker computes.
+// The first row of a head's matrix.
+float* state_of(const ScanStep& step, const Pass& pass, const BatchToken& token, size_t head) {
+  const size_t slot = pass.batch.state_slots[token.sequence];
+  const size_t matrix = step.dimension * step.state_stride;
+  float* const state = pass.at(step.state);
+  return step.is_side_by_side() ? state + slot * matrix + head
+                                : state + (slot * step.head_count() + head) * matrix;
+}
+
+// Neighbouring heads that one worker computes, and that decay as a whole.
 class ScanHeads {
  public:
   ScanHeads(const ScanStep& step, const Pass& pass, Range heads)
@@ -31,11 +40,6 @@ class ScanHeads {
   }
 
  private:
-  float* state_of(const BatchToken& token, size_t head) const {
-    const size_t slot = pass_.batch.state_slots[token.sequence];
-    return pass_.at(step_.state) +
-           (slot * step_.head_count() + head) * step_.dimension * step_.state_stride;
-  }
   ScanToken token_of(size_t token, size_t head) const;
   void compute(Range tokens);
   void scan(Range tokens, size_t head);
@@ -60,7 +64,7 @@ ScanToken ScanHeads::token_of(size_t token, size_t head) const {
 }
 
 void ScanHeads::scan(Range tokens, size_t head) {
-  float* const state = state_of(pass_.batch.tokens[tokens.begin], head);
+  float* const state = state_of(step_, pass_, pass_.batch.tokens[tokens.begin], head);
   clear_at_begin(pass_, tokens, state, step_.dimension, step_.state_stride, step_.value_dimension);
   for (size_t token = tokens.begin; token < tokens.end; ++token) {
     const size_t place = token - tokens.begin;
@@ -86,6 +90,64 @@ void ScanHeads::compute(Range tokens) {
   }
 }
 
+// Neighbouring heads of one column that one worker computes, and whose rows decay by themselves.
+class ScanColumns {
+ public:
+  ScanColumns(const ScanStep& step, const Pass& pass, Range heads)
+      : step_(step), pass_(pass), heads_(heads) {
+    const float* decay = pass.at(step.decay) + heads.begin * step.decay_count;
+    for (size_t head = 0; head < heads.size(); ++head) {
+      for (size_t row = 0; row < step.dimension; ++row) decay_[row][head] = *decay++;
+    }
+  }
+
+  // All tokens of the pass.
+  void compute() {
+    for_each_run(pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); });
+  }
+
+ private:
+  void compute(Range tokens);
+
+  const ScanStep& step_;
+  const Pass& pass_;
+  const Range heads_;
+  alignas(64) float decay_[kMostDeltaDimensions][kChunkColumns];
+};
+
+// Tokens of one sequence.
+void ScanColumns::compute(Range tokens) {
+  const size_t first = heads_.begin;
+  ScanHeadsToken rows[kTokensAtOnce];
+  alignas(64) float steps[kTokensAtOnce][kChunkColumns];
+  alignas(64) float values[kTokensAtOnce][kChunkColumns];
+  for (size_t token = tokens.begin; token < tokens.end; ++token) {
+    const size_t place = token - tokens.begin;
+    rows[place] = {.c = row_of(step_.c, token, pass_),
+                   .b = row_of(step_.b, token, pass_),
+                   .x = row_of(step_.x, token, pass_) + first,
+                   .steps = row_of(step_.steps, token, pass_) + first,
+                   .step = steps[place],
+                   .out = values[place]};
+  }
+  float* const state = state_of(step_, pass_, pass_.batch.tokens[tokens.begin], first);
+  clear_at_begin(pass_, tokens, state, step_.dimension, step_.state_stride, heads_.size());
+  pass_.kernels.apply_scan_heads({.tokens = rows,
+                                  .token_count = tokens.size(),
+                                  .dimension = step_.dimension,
+                                  .decay = decay_[0],
+                                  .decay_stride = kChunkColumns,
+                                  .bias = pass_.at(step_.bias) + first,
+                                  .skip = pass_.at(step_.skip) + first,
+                                  .state = state,
+                                  .state_stride = step_.state_stride,
+                                  .count = heads_.size()});
+  for (size_t token = tokens.begin; token < tokens.end; ++token) {
+    write_output(pass_, values[token - tokens.begin], step_.output, token, heads_,
+                 token < pass_.batch.generated_tokens);
+  }
+}
+
 // The fewest heads whose columns are whole chunks.
 size_t heads_at_once(const ScanStep& step) {
   return kChunkColumns / std::gcd(kChunkColumns, step.value_dimension);
@@ -94,12 +156,14 @@ size_t heads_at_once(const ScanStep& step) {
 }  // namespace
 
 std::string text_of(const ScanStep& step) {
+  const std::string groups =
+      step.is_side_by_side() ? "" : fmt::format(" groups {}", fmt::join(step.groups, " "));
   return fmt::format(
-      "scan x {} c {} b {} steps {} decay {} bias {} skip {} groups {} dimensions {} and {} state "
-      "{}{}",
+      "scan x {} c {} b {} steps {} decay {}{} bias {} skip {}{} dimensions {} and {} state {}{}",
       text_of(step.x), text_of(step.c), text_of(step.b), text_of(step.steps), text_of(step.decay),
-      text_of(step.bias), text_of(step.skip), fmt::join(step.groups, " "), step.dimension,
-      step.value_dimension, text_of(step.state, step.state_stride), text_of(step.output));
+      step.decay_count == 1 ? "" : fmt::format(" of {}", step.decay_count), text_of(step.bias),
+      text_of(step.skip), groups, step.dimension, step.value_dimension,
+      text_of(step.state, step.state_stride), text_of(step.output));
 }
 
 void run(const ScanStep& step, const Pass& pass, TaskCounter&) {
@@ -107,7 +171,12 @@ void run(const ScanStep& step, const Pass& pass, TaskCounter&) {
   const size_t heads = step.head_count();
   const Range mine = share((heads + each - 1) / each, pass);
   for (size_t unit = mine.begin; unit < mine.end; ++unit) {
-    ScanHeads(step, pass, {unit * each, std::min(heads, (unit + 1) * each)}).compute();
+    const Range own = {unit * each, std::min(heads, (unit + 1) * each)};
+    if (step.decay_count == 1) {
+      ScanHeads(step, pass, own).compute();
+    } else {
+      ScanColumns(step, pass, own).compute();
+    }
   }
 }
 

@@ -12,24 +12,26 @@ namespace lockstep {
 struct Pass;
 struct TaskCounter;
 
-// The heads are the rank's. A state is a matrix [dimension][value dimension] for each of them, one
-// after another; it is zeroed where a sequence begins.
+// The heads are the rank's. A state is a matrix [dimension][value dimension] for each of them: one
+// after another, or side by side where heads have one column. It is zeroed where a sequence begins.
 struct ScanStep {
   PlainRows x;
   PlainRows c;  // of the groups from the first one on that `groups` counts from
   PlainRows b;
   PlainRows steps;                      // [head]
-  ArenaOffset<const float> decay = {};  // [head]
+  ArenaOffset<const float> decay = {};  // [head][decay_count]
+  size_t decay_count = 1;               // 1, or the dimension: each row of a matrix has its own
   ArenaOffset<const float> bias = {};   // [head]
   ArenaOffset<const float> skip = {};   // [head]
   std::vector<uint32_t> groups = {};    // [head]: its place among those of c and b
   size_t dimension = 0;
   size_t value_dimension = 0;
-  ArenaOffset<float> state = {};  // [slot][head][dimension]
+  ArenaOffset<float> state = {};  // [slot][head][dimension], or [slot][dimension]
   size_t state_stride = 0;        // floats
   PlainOutput output;
 
   size_t head_count() const { return groups.size(); }
+  bool is_side_by_side() const { return value_dimension == 1; }
   friend bool operator==(const ScanStep&, const ScanStep&) = default;
 };
 

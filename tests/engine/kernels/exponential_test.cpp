@@ -77,6 +77,35 @@ TEST(Exponential, of_nan_is_nan) {
   }
 }
 
+// Every 2,003rd float of both signs whose result is a normal number, and an even grid.
+TEST(Softplus, is_within_four_units_in_the_last_place) {
+  double worst = 0.0;
+  float worst_at = 0.0F;
+  const auto check = [&](float x) {
+    const double exact = x > 40 ? x : std::log1p(std::exp(static_cast<double>(x)));
+    const double ulp = std::ldexp(1.0, std::ilogb(exact) - 23);
+    const double error = std::fabs(softplus(broadcast(x)).v[0] - exact) / ulp;
+    if (error > worst) {
+      worst = error;
+      worst_at = x;
+    }
+  };
+  const auto last_negative = std::bit_cast<uint32_t>(87.3F);
+  const auto last_positive = std::bit_cast<uint32_t>(1e30F);
+  for (uint32_t bits = 0; bits <= last_positive; bits += 2003) {
+    check(std::bit_cast<float>(bits));
+    if (bits <= last_negative) check(-std::bit_cast<float>(bits));
+  }
+  for (float x = -87.3F; x <= 40; x += 0.0005F) check(x);
+  EXPECT_LE(worst, 4.0) << "at " << worst_at;
+}
+
+TEST(Softplus, of_what_is_no_number_or_infinite_is_as_log_and_exp_have_it) {
+  EXPECT_TRUE(std::isnan(softplus(broadcast(std::bit_cast<float>(0x7FC00000U))).v[0]));
+  EXPECT_EQ(softplus(broadcast(kInfinity)).v[0], kInfinity);
+  EXPECT_EQ(softplus(broadcast(-kInfinity)).v[0], 0.0F);
+}
+
 TEST(Exponential, treats_each_lane_alone) {
   F32x16 x;
   for (size_t lane = 0; lane < 16; ++lane) {

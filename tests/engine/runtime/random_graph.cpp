@@ -19,6 +19,7 @@
 #include "tests/engine/model/gguf_writer.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/random_state_layers.h"
 #include "tests/engine/runtime/reference_model.h"
 
 namespace lockstep {
@@ -38,8 +39,10 @@ class GraphMaker {
         matrices_(~seed),
         latents_(seed * 0x9e3779b97f4a7c15U),
         forms_(~(seed * 0x9e3779b97f4a7c15U)),
-        states_(~(seed * 0xd1342543de82ef95U)),
-        scans_(seed * 0xd1342543de82ef95U) {}
+        states_(seed, graph_,
+                {.matrix = [this](size_t rows, size_t columns) { return matrix(rows, columns); },
+                 .vector = [this](const char* kind, size_t count) { return vector(kind, count); },
+                 .width = [this](size_t columns) { return width(columns); }}) {}
 
   // An encoder: tokens see those behind them, too, positions and segments are looked up, norms
   // stand behind residuals, and rows or their means come out, or what a head makes of them.
@@ -130,10 +133,6 @@ class GraphMaker {
   size_t pick_of_latents(size_t count) { return latents_() % count; }
   // Draws forms of operations that few models have: likewise.
   size_t pick_of_forms(size_t count) { return forms_() % count; }
-  // Draws what keeps states: likewise.
-  size_t pick_of_states(size_t count) { return states_() % count; }
-  // Draws scans: likewise.
-  size_t pick_of_scans(size_t count) { return scans_() % count; }
 
   static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
 
@@ -332,105 +331,11 @@ class GraphMaker {
   }
   size_t layer_columns() const { return has_large_blocks_ ? 256 : 64; }
 
-  // A convolution of products, gated by others or not, or of what is none.
-  ValueId convolution(ValueId h) {
-    const size_t wide = width(32 * (2 + pick_of_states(3)));
-    const ValueId x = pick_of_states(4) == 0 ? h : product_of_states(h, wide);
-    const size_t columns = graph_.columns(x);
-    const size_t taps = std::array<size_t, 4>{2, 3, 4, kMostTaps}[pick_of_states(4)];
-    const WeightId factors = vector("factors", columns * taps);
-    const WeightId bias = pick_of_states(2) == 0 ? vector("bias", columns) : kNone;
-    if (pick_of_states(2) == 0) {
-      return product_of_states(graph_.convolve(x, factors, bias), columns_);
-    }
-    const ValueId before = product_of_states(h, columns);
-    const ValueId behind = product_of_states(h, columns);
-    return product_of_states(graph_.convolve_gated(x, before, behind, factors, bias), columns_);
-  }
-  // Its inputs are products that are convolved or not, and then activated or not; values may be cut
-  // within a key head's. What it gives is normed and gated in most graphs.
-  ValueId delta_net(ValueId h) {
-    const DeltaShape shape = {.value_heads = 2 * (1 + pick_of_states(3)),
-                              .key_heads = 1 + pick_of_states(2),
-                              .is_tiled = pick_of_states(2) == 0,
-                              .epsilon = kEpsilon};
-    const size_t dimension = std::array<size_t, 3>{16, 32, 80}[pick_of_states(3)];
-    const size_t wide = shape.value_heads * 32 * (has_large_blocks_ ? 8 : 1 + pick_of_states(3));
-    const auto input = [&](size_t columns) {
-      const ValueId x = product_of_states(h, columns);
-      if (pick_of_states(3) == 0) return x;
-      const ValueId y = graph_.convolve(x, vector("factors", columns * 4));
-      return pick_of_states(3) == 0 ? y : graph_.activation(ActivationFunction::kSilu, y);
-    };
-    const ValueId q = input(shape.key_heads * dimension);
-    const ValueId k = input(shape.key_heads * dimension);
-    const ValueId v = input(wide);
-    const auto [beta, alpha] = head_factors(h, shape);
-    const ValueId y = graph_.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
-                                       vector("bias", shape.value_heads), shape);
-    if (pick_of_states(4) == 0) return product_of_states(y, columns_);
-    const WeightId weight = vector("norm", wide / shape.value_heads);
-    const ValueId normed = graph_.head_norm(y, weight, kEpsilon, shape.value_heads);
-    if (pick_of_states(4) == 0) return product_of_states(normed, columns_);
-    const ValueId open = product_of_states(h, wide);
-    return product_of_states(graph_.gate(ActivationFunction::kSilu, open, normed), columns_);
-  }
-  // Beta and alpha: two products, or for each key head a part of one's columns.
-  std::array<ValueId, 2> head_factors(ValueId h, const DeltaShape& shape) {
-    if (pick_of_states(2) == 0) {
-      const ValueId beta = product_of_states(h, shape.value_heads);
-      return {beta, product_of_states(h, shape.value_heads)};
-    }
-    const size_t each = shape.value_heads / shape.key_heads;
-    const ValueId both = product_of_states(h, 2 * shape.value_heads);
-    const ValueId beta = graph_.slice_heads(both, shape.key_heads, 0, each);
-    return {beta, graph_.slice_heads(both, shape.key_heads, each, each)};
-  }
-  // Its inputs are products that are convolved or not. What it gives is gated in most graphs, and
-  // normed as a whole or by groups.
-  ValueId scan(ValueId h) {
-    const DeltaShape shape = {.value_heads = 4 * (1 + pick_of_scans(3)),
-                              .key_heads = size_t{1} << pick_of_scans(3)};
-    const size_t dimension = std::array<size_t, 3>{16, 31, 80}[pick_of_scans(3)];
-    const size_t each =
-        has_large_blocks_ ? 64 : std::array<size_t, 4>{8, 32, 48, 80}[pick_of_scans(4)];
-    const size_t wide = shape.value_heads * each;
-    const auto input = [&](size_t columns) {
-      const ValueId x = product_of_states(h, columns);
-      if (pick_of_scans(3) == 0) return x;
-      const WeightId bias = pick_of_scans(2) == 0 ? vector("bias", columns) : kNone;
-      return graph_.activation(ActivationFunction::kSilu,
-                               graph_.convolve(x, vector("factors", columns * 4), bias));
-    };
-    const ValueId x = input(wide);
-    const ValueId c = input(shape.key_heads * dimension);
-    const ValueId b = input(shape.key_heads * dimension);
-    const auto factors = [&](const char* kind) { return vector(kind, shape.value_heads); };
-    const ValueId steps = product_of_states(h, shape.value_heads);
-    ValueId y =
-        graph_.scan(x, c, b, steps, factors("decay"), factors("bias"), factors("skip"), shape);
-    if (pick_of_scans(4) != 0) {
-      y = graph_.gate(ActivationFunction::kSilu, product_of_states(h, wide), y);
-    }
-    if (pick_of_scans(3) != 0) {
-      const WeightId weight = vector("norm", wide);
-      y = shape.key_heads == 1 ? graph_.rms_norm(y, weight, kEpsilon)
-                               : graph_.head_norm(y, weight, kEpsilon, shape.key_heads);
-    }
-    return product_of_states(y, columns_);
-  }
-  ValueId product_of_states(ValueId x, size_t rows) {
-    return graph_.matmul(x, matrix(rows, graph_.columns(x)));
-  }
-
   ValueId attention(ValueId h, size_t layer) {
     const bool has_states = !is_encoder_ && !is_for_gpus_;
-    const bool convolves = has_states && pick_of_states(4) == 0;
-    ValueId y = attention_alone(h, layer);
-    if (convolves) y = graph_.add(y, convolution(h));
-    if (has_states && pick_of_states(4) == 0) y = graph_.add(y, delta_net(h));
-    if (has_states && pick_of_scans(4) == 0) y = graph_.add(y, scan(h));
-    return y;
+    const bool convolves = has_states && states_.picks_convolution();
+    const ValueId y = attention_alone(h, layer);
+    return has_states ? states_.add_beside(y, h, convolves, has_large_blocks_) : y;
   }
 
   ValueId attention_alone(ValueId h, size_t layer) {
@@ -572,9 +477,8 @@ class GraphMaker {
   std::mt19937_64 matrices_;
   std::mt19937_64 latents_;
   std::mt19937_64 forms_;
-  std::mt19937_64 states_;
-  std::mt19937_64 scans_;
   Graph graph_;
+  RandomStateLayers states_;
   std::optional<Stored> stored_;
   std::array<Format, 2> formats_ = {};
   bool has_large_blocks_ = false;

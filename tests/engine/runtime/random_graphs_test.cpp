@@ -160,16 +160,22 @@ TEST(RandomGraphs, have_every_form_of_delta_nets) {
 TEST(RandomGraphs, have_every_form_of_scans) {
   size_t alone = 0;  // all heads are of one group
   size_t grouped = 0;
-  size_t narrow = 0;  // heads that are no whole chunks
+  size_t narrow = 0;   // heads that are no whole chunks
+  size_t columns = 0;  // heads of one column, which decay as a whole
+  size_t apart = 0;    // whose rows decay by themselves
   for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
       if (node.operation != Operation::kScan) continue;
+      if (node.value_dimension == 1) {
+        (node.decay_count == 1 ? columns : apart) += 1;
+        continue;
+      }
       (node.delta.key_heads == 1 ? alone : grouped) += 1;
       narrow += node.value_dimension % kChunkColumns != 0 ? 1 : 0;
     }
   }
-  for (const size_t count : {alone, grouped, narrow}) EXPECT_GT(count, 1U);
+  for (const size_t count : {alone, grouped, narrow, columns, apart}) EXPECT_GT(count, 1U);
 }
 
 TEST(RandomGraphs, are_what_float64_computes_on_every_instruction_set) {

@@ -107,14 +107,19 @@ ReferenceRows ReferenceWalk::scan(const GraphNode& node) {
       };
       const double raw = of(3, head) + double{weights_[node.bias][head]};
       const double step = moved(std::log1p(std::exp(raw)), kFunction);
-      const double decay = moved(std::exp(double{weights_[node.weight][head]} * step), kFunction);
+      std::vector<double> decays(dimension);
+      for (size_t i = 0; i < dimension; ++i) {
+        const size_t row = node.decay_count == 1 ? 0 : i;
+        const double power = weights_[node.weight][head * node.decay_count + row] * step;
+        decays[i] = moved(std::exp(power), kFunction + 2 * kF32 * std::abs(power));
+      }
       for (size_t column = 0; column < columns; ++column) {
         const double x = of(0, head * columns + column);
         double& output = rows[token][head * columns + column];
         output = double{weights_[node.skip][head]} * x;
         for (size_t i = 0; i < dimension; ++i) {
           double& cell = state[i * columns + column];
-          cell = moved(decay * cell + of(2, group + i) * step * x, kF32);
+          cell = moved(decays[i] * cell + of(2, group + i) * step * x, kF32);
           output += of(1, group + i) * moved(cell, error);
         }
       }

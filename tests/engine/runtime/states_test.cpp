@@ -6,6 +6,7 @@
 
 #include <array>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/planner/gpu_gap.h"
@@ -159,15 +160,52 @@ Graph graph_with_scan(uint64_t seed) {
   return graph;
 }
 
+// By seed: how many heads of one column there are, their rows, whether these decay by themselves or
+// together, whether factors are normed, and the format of all matrices.
+Graph graph_with_column_scan(uint64_t seed) {
+  constexpr size_t kColumns = 96;
+  const size_t wide = std::array<size_t, 3>{160, 192, 32}[seed % 3];
+  const size_t dimension = seed % 4 == 3 ? 41 : 16;
+  const size_t decays = seed == 4 ? 1 : dimension;
+  Graph graph;
+  const SeededWeights weights(graph, seed);
+  const WeightId table = weights.matrix(kVocabulary, kColumns);
+  ValueId x = graph.embed(table);
+  const ValueId h = graph.rms_norm(x, weights.vector("norm", kColumns), 1e-5F);
+  const auto product = [&](ValueId y, size_t rows) {
+    return graph.matmul(y, weights.matrix(rows, graph.columns(y)));
+  };
+  const ValueId sums = graph.convolve(product(h, wide), weights.vector("factors", 4 * wide),
+                                      weights.vector("bias", wide));
+  const ValueId scanned = graph.activation(ActivationFunction::kSilu, sums);
+  const auto factors = [&](size_t columns) {
+    const ValueId y = product(scanned, columns);
+    return seed % 2 == 0 ? y : graph.rms_norm(y, weights.vector("norm", columns), 1e-5F);
+  };
+  const ValueId steps = product(factors(32), wide);
+  const ValueId b = factors(dimension);
+  const ValueId c = factors(dimension);
+  const ValueId y = graph.scan(scanned, c, b, steps, weights.vector("decay", wide * decays),
+                               weights.vector("bias", wide), weights.vector("skip", wide),
+                               {.value_heads = wide, .key_heads = 1});
+  const ValueId gated = graph.gate(ActivationFunction::kSilu, product(h, wide), y);
+  x = graph.add(x, product(gated, kColumns));
+  const ValueId last =
+      graph.rms_norm(graph.select_rows(x), weights.vector("norm", kColumns), 1e-5F);
+  graph.set_logits(graph.matmul(last, table));
+  return graph;
+}
+
 template <typename Check>
 void for_each_graph(Check check) {
-  for (const auto make : {graph_with_states, graph_with_delta_net, graph_with_scan}) {
+  const std::vector<std::pair<const char*, Graph (*)(uint64_t)>> makers = {
+      {"convolutions", graph_with_states},
+      {"delta net", graph_with_delta_net},
+      {"scan", graph_with_scan},
+      {"scan of columns", graph_with_column_scan}};
+  for (const auto& [name, make] : makers) {
     for (uint64_t seed = 0; seed < 6; ++seed) {
-      SCOPED_TRACE(fmt::format("{} seed {}",
-                               make == graph_with_states      ? "convolutions"
-                               : make == graph_with_delta_net ? "delta net"
-                                                              : "scan",
-                               seed));
+      SCOPED_TRACE(fmt::format("{} seed {}", name, seed));
       check(RandomGraphFile(seed, make));
       if (testing::Test::HasFatalFailure()) return;
     }
