@@ -65,6 +65,7 @@ constexpr std::array kArchitectures = {
     Architecture{"llama", build_llama},
     Architecture{"llama4", build_llama4},
     Architecture{"maincoder", build_maincoder},
+    Architecture{"mamba", build_mamba},
     Architecture{"mamba2", build_mamba2},
     Architecture{"mimo2", build_mimo2},
     Architecture{"minicpm", build_minicpm},

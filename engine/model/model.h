@@ -91,6 +91,7 @@ Result<Model> build_lfm2moe(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);
 Result<Model> build_llama4(const ModelSource& source);
 Result<Model> build_maincoder(const ModelSource& source);
+Result<Model> build_mamba(const ModelSource& source);
 Result<Model> build_mamba2(const ModelSource& source);
 Result<Model> build_mimo2(const ModelSource& source);
 Result<Model> build_minicpm(const ModelSource& source);

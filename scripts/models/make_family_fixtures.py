@@ -578,6 +578,14 @@ LFM2_NAMES = {"model.embedding_norm": "token_embd_norm", "operator_norm": "attn_
 SCAN_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.group_count": 1,
              "ssm.time_step_rank": 4, "ssm.inner_size": 64}
 SCAN_GAINS = {"A_log": 0.3}
+MAMBA_KEYS = {"ssm.conv_kernel": 4, "ssm.state_size": 16, "ssm.time_step_rank": 32,
+              "ssm.inner_size": 64}
+MAMBA_GAINS = {"A_log": 2.0, "dt_proj.bias": 4.0}
+MAMBA_NAMES = {"backbone.embeddings": "token_embd", "backbone.norm_f": "output_norm",
+               "norm": "attn_norm"}
+NO_ATTENTION = {"attention.head_count": 0, "attention.head_count_kv": None,
+                "attention.key_length": None, "attention.value_length": None,
+                "rope.dimension_count": None, "rope.freq_base": None, "feed_forward_length": 0}
 GRANITE_HYBRID = {
     "options": GRANITE_OPTIONS | {
         "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_n_groups": 1,
@@ -717,6 +725,20 @@ def scan_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.n
             "conv1d.weight": lambda: {"ssm_conv1d.weight": values[:, 0]},
             "norm.weight": lambda: {"ssm_norm.weight": values.reshape(groups, -1)}}.get(part)
     return make() if make else None
+
+
+def mamba_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """State spaces of Mamba-1."""
+    if not rest.startswith("mixer."):
+        return None
+    part = rest.split(".", 1)[1]
+    if part == "A_log":
+        return {"ssm_a": -np.exp(values)}
+    if part == "D":
+        return {"ssm_d": values}
+    if part == "conv1d.weight":
+        values = values[:, 0]
+    return {"ssm_" + part.replace("_proj", ""): values}
 
 
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -1169,15 +1191,20 @@ FAMILIES = (
     Family("qwen3next", "qwen3next", "Qwen3NextForCausalLM", layout=next_layout, **NEXT),
     Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM", layout=old_next_layout,
            same_as="qwen3next", **NEXT),
+    Family("mamba", "mamba", "MambaForCausalLM",
+           {"state_size": 16, "time_step_rank": 32, "intermediate_size": 64,
+            "layer_norm_epsilon": 1e-5},
+           MAMBA_KEYS | {"ssm.dt_b_c_rms": False}, gains=MAMBA_GAINS, layout=mamba_layout,
+           names=MAMBA_NAMES, last_keys=NO_ATTENTION),
+    Family("falcon-mamba", "mamba", "FalconMambaForCausalLM",
+           {"state_size": 16, "time_step_rank": 32, "intermediate_size": 64,
+            "layer_norm_epsilon": 1e-5, "mixer_rms_eps": 1e-5},
+           MAMBA_KEYS | {"ssm.dt_b_c_rms": True}, gains=MAMBA_GAINS, layout=mamba_layout,
+           names=MAMBA_NAMES, last_keys=NO_ATTENTION),
     Family("mamba2", "mamba2", "Mamba2ForCausalLM",
            {"num_heads": 4, "head_dim": 16, "state_size": 16, "n_groups": 1,
             "layer_norm_epsilon": 1e-5}, SCAN_KEYS, gains=SCAN_GAINS, layout=scan_layout,
-           names={"backbone.embeddings": "token_embd", "backbone.norm_f": "output_norm",
-                  "norm": "attn_norm"},
-           last_keys={"attention.head_count": 0, "attention.head_count_kv": None,
-                      "attention.key_length": None, "attention.value_length": None,
-                      "rope.dimension_count": None, "rope.freq_base": None,
-                      "feed_forward_length": 0}),
+           names=MAMBA_NAMES, last_keys=NO_ATTENTION),
     Family("granitehybrid", "granitehybrid", "GraniteMoeHybridForCausalLM",
            layout=scan_layout, **GRANITE_HYBRID | {
                "options": GRANITE_HYBRID["options"] | {"num_local_experts": 0}}),

@@ -110,9 +110,11 @@ Result<void> read_delta_nets(ModelKeys& keys, const std::string& architecture,
 }
 
 // Which layers have a state space, and which still have attention beside it.
-Result<void> read_state_spaces(ModelKeys& keys, const std::string& architecture, StateSpaces where,
-                               DecoderShape& shape) {
-  const auto space = read_state_space(keys, architecture);
+Result<void> read_state_spaces(ModelKeys& keys, const std::string& architecture,
+                               const DecoderTraits& traits, DecoderShape& shape) {
+  const StateSpaces where = *traits.state_spaces;
+  const auto space =
+      read_state_space(keys, architecture, traits.state_space_kind, shape.sizes.columns);
   if (!space) return std::unexpected(space.error());
   shape.state_space = *space;
   shape.state_space->epsilon = shape.epsilon;
@@ -299,7 +301,7 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
       traits.delta_nets ? read_delta_nets(keys, architecture, traits, shape) : Result<void>();
   const auto feed_forward = read_feed_forward(keys, file, architecture, traits, shape);
   const auto state_spaces = traits.state_spaces && feed_forward
-                                ? read_state_spaces(keys, architecture, *traits.state_spaces, shape)
+                                ? read_state_spaces(keys, architecture, traits, shape)
                                 : Result<void>();
   read_activations(keys, traits.activation, shape);
   read_factors(keys, traits, shape);

@@ -10,6 +10,7 @@
 #include "engine/kernels/rotary.h"
 #include "engine/model/architectures/expert_mixture.h"
 #include "engine/model/architectures/model_tensors.h"
+#include "engine/model/architectures/state_space.h"
 
 namespace lockstep {
 
@@ -102,7 +103,7 @@ struct DecoderSizes {
 // The key heads of a delta net's value heads: DeltaShape's.
 enum class DeltaHeads : uint8_t { kGrouped, kTiled };
 
-// The layers that have a state space of Mamba-2 (state_space.h).
+// The layers that have a state space (state_space.h).
 enum class StateSpaces : uint8_t {
   kAlone,         // all, and nothing else
   kInPlace,       // those without KV heads, in the place of attention
@@ -158,6 +159,7 @@ struct DecoderTraits {
   // Some layers have a gated delta net in the place of attention (delta_net.h); none: no layer has.
   std::optional<DeltaHeads> delta_nets = std::nullopt;
   std::optional<StateSpaces> state_spaces = std::nullopt;
+  StateSpaceKind state_space_kind = StateSpaceKind::kMamba2;
   // Each token has an embedding for each layer, by embedding_length_per_layer_input.
   bool has_layer_embeddings = false;
   bool has_output_scales = false;  // layers' results, by layer_output_scale.weight

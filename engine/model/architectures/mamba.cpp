@@ -1,5 +1,6 @@
-// State spaces of Mamba-2: alone, in layers of one kind each beside attention and feed-forwards
-// (Nemotron-H), and beside attention in every layer (Falcon-H1).
+// State spaces of Mamba-1 and Mamba-2: alone, in layers of one kind each beside attention and
+// feed-forwards (Nemotron-H), in the place of attention (Jamba), and beside attention in every
+// layer (Falcon-H1).
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/model.h"
 
@@ -11,6 +12,14 @@ bool has_no_rotary(size_t) {
 }
 
 }  // namespace
+
+// Mamba, and Falcon Mamba, whose files say that factors are normed.
+Result<Model> build_mamba(const ModelSource& source) {
+  return build_decoder(source, {.has_rotary = has_no_rotary,
+                                .may_lack_parts = true,
+                                .state_spaces = StateSpaces::kAlone,
+                                .state_space_kind = StateSpaceKind::kMamba1});
+}
 
 Result<Model> build_mamba2(const ModelSource& source) {
   return build_decoder(
