@@ -58,6 +58,7 @@ constexpr std::array kArchitectures = {
     Architecture{"hunyuan-moe", build_hunyuan_moe},
     Architecture{"internlm2", build_internlm2},
     Architecture{"jais2", build_jais2},
+    Architecture{"jamba", build_jamba},
     Architecture{"jina-bert-v2", build_jina_bert_v2},
     Architecture{"jina-bert-v3", build_jina_bert_v3},
     Architecture{"lfm2", build_lfm2},

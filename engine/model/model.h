@@ -84,6 +84,7 @@ Result<Model> build_hunyuan_dense(const ModelSource& source);
 Result<Model> build_hunyuan_moe(const ModelSource& source);
 Result<Model> build_internlm2(const ModelSource& source);
 Result<Model> build_jais2(const ModelSource& source);
+Result<Model> build_jamba(const ModelSource& source);
 Result<Model> build_jina_bert_v2(const ModelSource& source);
 Result<Model> build_jina_bert_v3(const ModelSource& source);
 Result<Model> build_lfm2(const ModelSource& source);

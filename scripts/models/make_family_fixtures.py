@@ -102,6 +102,8 @@ COMMON_NAMES = {  # parts of some mixtures' names: what most others have instead
     "feed_forward.router.": "mlp.gate.", "feed_forward.": "mlp.", "block_sparse_moe.router.": "mlp.gate.",
     "block_sparse_moe.": "mlp.", "shared_mlp.output_linear.": "mlp.shared_mlp.down_proj.",
     "shared_mlp.input_linear.": "mlp.shared_mlp.gate_up_proj."}
+# Likewise, of what keeps the scores of a token's experts apart.
+CHOICE_NAMES = {"mamba.out_proj": "mamba.o_proj", "pre_ff_layernorm": "post_attention_layernorm"}
 ROUTERS = ("mlp.gate", "feed_forward.gate", "block_sparse_moe.gate", ".router")  # how they end
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
 SHARED_EXPERTS = ("shared_experts", "shared_expert", "shared_mlp")  # transformers' names of them
@@ -728,8 +730,10 @@ def scan_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.n
 
 
 def mamba_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
-    """State spaces of Mamba-1."""
-    if not rest.startswith("mixer."):
+    """State spaces of Mamba-1, with Jamba's norms and without."""
+    if rest == "pre_ff_layernorm.weight":
+        return {"ffn_norm.weight": values}
+    if not rest.startswith(("mixer.", "mamba.")):
         return None
     part = rest.split(".", 1)[1]
     if part == "A_log":
@@ -738,7 +742,7 @@ def mamba_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarr
         return {"ssm_d": values}
     if part == "conv1d.weight":
         values = values[:, 0]
-    return {"ssm_" + part.replace("_proj", ""): values}
+    return {"ssm_" + part.replace("_proj", "").replace("_layernorm", "_norm"): values}
 
 
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -1201,6 +1205,14 @@ FAMILIES = (
             "layer_norm_epsilon": 1e-5, "mixer_rms_eps": 1e-5},
            MAMBA_KEYS | {"ssm.dt_b_c_rms": True}, gains=MAMBA_GAINS, layout=mamba_layout,
            names=MAMBA_NAMES, last_keys=NO_ATTENTION),
+    Family("jamba", "jamba", "JambaForCausalLM",
+           {"attn_layer_period": 3, "attn_layer_offset": 1, "expert_layer_period": 2,
+            "expert_layer_offset": 1, "mamba_d_state": 16, "mamba_dt_rank": 32},
+           MAMBA_KEYS, layers=4, experts=4, chosen=2, has_expert_length=False, layer_gain=0.25,
+           router_gain=0.3,
+           gains=MAMBA_GAINS | {"out_proj.weight": 0.2}, layout=mamba_layout,
+           names={"model.final_layernorm": "output_norm"},
+           last_keys={"attention.head_count_kv": [0, 1, 0, 0]}),
     Family("mamba2", "mamba2", "Mamba2ForCausalLM",
            {"num_heads": 4, "head_dim": 16, "state_size": 16, "n_groups": 1,
             "layer_norm_epsilon": 1e-5}, SCAN_KEYS, gains=SCAN_GAINS, layout=scan_layout,
@@ -1319,6 +1331,8 @@ def make_network(family: Family) -> torch.nn.Module:
             if name.endswith(end):
                 values *= gain
         if has_choice(family):
+            for part, common in CHOICE_NAMES.items():
+                name = name.replace(part, common)
             values = set_experts_apart(family, name, values, generator)
             if family.groups > 1:
                 values = set_groups_apart(family, name, values, generator)

@@ -21,6 +21,15 @@ Result<Model> build_mamba(const ModelSource& source) {
                                 .state_space_kind = StateSpaceKind::kMamba1});
 }
 
+// Experts' weights are not normalized.
+Result<Model> build_jamba(const ModelSource& source) {
+  return build_decoder(source, {.has_rotary = has_no_rotary,
+                                .state_spaces = StateSpaces::kInPlace,
+                                .state_space_kind = StateSpaceKind::kMamba1,
+                                .experts = Presence::kOptional,
+                                .mixture = {.is_normalized = false, .is_told_by_tensors = true}});
+}
+
 Result<Model> build_mamba2(const ModelSource& source) {
   return build_decoder(
       source,
