@@ -98,6 +98,14 @@ size_t CutUnits::head_unit_behind(ValueId value, size_t head_count) const {
   return unit;
 }
 
+// A convolution has a bias of its own.
+size_t CutUnits::block_behind(ValueId value, const GraphNode& reader) const {
+  const size_t block = std::lcm(input_block(reader.output), bias_block(reader));
+  if (row_of(reader.operation).split != SplitRule::kHeads) return block;
+  const size_t heads = reader.head_count;
+  return std::lcm(block, head_unit_behind(value, heads) * (graph_.columns(value) / heads));
+}
+
 void CutUnits::add_attention(const GraphNode& attention) {
   attention_block_ = std::lcm(attention_block_, input_block(attention.output));
   head_unit_ = std::lcm(head_unit_, head_unit_behind(attention.output, attention.head_count));

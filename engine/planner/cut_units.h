@@ -30,6 +30,9 @@ class CutUnits {
   size_t input_block(ValueId value) const;
   // The elements at whose multiples the product's biases may be cut, with its rows; 1: anywhere.
   size_t bias_block(const GraphNode& product) const;
+  // The elements at whose multiples the value may be cut for the sake of what this reader makes of
+  // it: where that is made of each head by itself, those of whole heads.
+  size_t block_behind(ValueId value, const GraphNode& reader) const;
   // The fewest query heads whose outputs are whole blocks, as are their biases and sinks, and what
   // is made of each head by itself.
   size_t least_heads(const GraphNode& attention) const;

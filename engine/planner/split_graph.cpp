@@ -269,8 +269,7 @@ void Splitter::split_product(const GraphNode& node) {
     }
     case Role::kActivation: {
       const GraphNode& reader = *roles_.consumer(node.output);
-      // A convolution has a bias of its own.
-      size_t block = std::lcm(units_.input_block(reader.output), units_.bias_block(reader));
+      size_t block = units_.block_behind(node.output, reader);
       // The other product of the gate, if that is cut already. A delta net's have other columns.
       for (const ValueId product : reader.inputs) {
         const ValueSplit& cut_already = split_.values[product];
