@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engine/text/byte_pair_tokenizer.h"
+#include "engine/text/plamo_tokenizer.h"
 #include "engine/text/sentence_piece_tokenizer.h"
 #include "engine/text/unigram_tokenizer.h"
 #include "engine/text/word_piece_tokenizer.h"
@@ -145,18 +146,19 @@ Result<std::unique_ptr<Tokenizer>> make_tokenizer(TokenizerData data) {
     std::string_view name;
     Result<std::unique_ptr<Tokenizer>> (*make)(TokenizerData);
   };
-  static constexpr std::array<Kind, 6> kKinds = {{{"llama", &SentencePieceTokenizer::make},
+  static constexpr std::array<Kind, 7> kKinds = {{{"llama", &SentencePieceTokenizer::make},
                                                   {"gpt2", &BytePairTokenizer::make},
                                                   {"gemma4", &BytePairTokenizer::make},
                                                   {"whitespace", &BytePairTokenizer::make},
                                                   {"bert", &WordPieceTokenizer::make},
-                                                  {"t5", &UnigramTokenizer::make}}};
+                                                  {"t5", &UnigramTokenizer::make},
+                                                  {"plamo2", &PlamoTokenizer::make}}};
   for (const Kind& kind : kKinds) {
     if (data.model == kind.name) return kind.make(std::move(data));
   }
   return invalid_input(
       "tokenizer.ggml.model is '{}', which is not known here; known are: llama, "
-      "gpt2, gemma4, whitespace, bert, t5. Use a model with one of these tokenizers.",
+      "gpt2, gemma4, whitespace, bert, t5, plamo2. Use a model with one of these tokenizers.",
       quote_token(data.model));
 }
 

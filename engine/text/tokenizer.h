@@ -1,7 +1,7 @@
 // Text to tokens and back, for the kinds of vocabulary that GGUF files carry: SentencePiece-style
 // byte pairs with scores ("llama"), byte pairs with merges behind a pre-tokenizer pattern, of bytes
-// ("gpt2") or of characters ("gemma4", "whitespace"), WordPiece ("bert") and SentencePiece's
-// unigrams ("t5").
+// ("gpt2") or of characters ("gemma4", "whitespace"), WordPiece ("bert"), SentencePiece's unigrams
+// ("t5") and PLaMo's ("plamo2").
 #pragma once
 
 #include <cstddef>

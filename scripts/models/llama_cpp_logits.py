@@ -16,6 +16,21 @@ def quiet_llama() -> object:
     return printer
 
 
+def llama_tokens(path: Path, text: str) -> list[int]:
+    """The ids of a text by the vocabulary of a file, of which nothing else is read."""
+    options = llama.llama_model_default_params()
+    options.vocab_only = True
+    model = llama.llama_model_load_from_file(str(path).encode(), options)
+    if not model:
+        raise ValueError(f"{path}: llama.cpp does not load it")
+    data = text.encode()
+    ids = (llama.llama_token * (len(data) + 1))()
+    count = llama.llama_tokenize(llama.llama_model_get_vocab(model), data, len(data), ids,
+                                 len(ids), False, False)
+    llama.llama_model_free(model)
+    return list(ids[:count])
+
+
 def llama_logits(path: Path, tokens, context_tokens: int, vocabulary: int, rows: int,
                  lacks_query_rank: bool = False) -> np.ndarray:
     """The logits of the last `rows` rows, in f32 throughout: [rows, vocabulary]."""

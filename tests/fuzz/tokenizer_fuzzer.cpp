@@ -35,6 +35,7 @@ std::vector<MadeTokenizer> make_tokenizers() {
   vocabularies.push_back(small_unigram(true));
   vocabularies.push_back(small_unigram(false));
   vocabularies.back().remove_extra_whitespaces = false;
+  vocabularies.push_back(small_plamo());
   std::vector<MadeTokenizer> tokenizers;
   for (TokenizerData& data : vocabularies) {
     add_token(data, "<tool>", TokenType::kUserDefined);

@@ -57,7 +57,7 @@ TEST(HostileVocabulary, each_wrong_field_is_named) {
   };
   for (const TokenizerData& good :
        {small_sentence_piece(), small_byte_pair(), small_character_pair(), small_word_piece(),
-        small_unigram(true)}) {
+        small_unigram(true), small_plamo()}) {
     expect_refused(change(good, [](auto& data) { data.tokens.clear(); }), "tokenizer.ggml.tokens");
     expect_refused(change(good, [](auto& data) { data.types.pop_back(); }),
                    "tokenizer.ggml.token_type");

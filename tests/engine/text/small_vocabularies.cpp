@@ -24,7 +24,8 @@ void add_merges(TokenizerData& data, std::span<const Merge> merges) {
 TokenId add_token(TokenizerData& data, std::string text, TokenType type, float score) {
   data.tokens.push_back(std::move(text));
   data.types.push_back(static_cast<int64_t>(type));
-  if (data.model == "llama" || data.model == "t5") data.scores.push_back(score);
+  const bool has_scores = data.model == "llama" || data.model == "t5" || data.model == "plamo2";
+  if (has_scores) data.scores.push_back(score);
   return static_cast<TokenId>(data.tokens.size() - 1);
 }
 
@@ -155,6 +156,24 @@ TokenizerData small_unigram(bool with_bytes) {
   float score = -2;
   for (const char* text : {"▁the", "▁hello", "▁world", "ing", "▁", "he", "llo", "l", "o", "h",
                            "e",    "t",      "i",      "n",   "g", "w",  "r",   "d", "é", "中"}) {
+    add_token(data, text, TokenType::kNormal, score);
+    score -= 0.5F;
+  }
+  return data;
+}
+
+TokenizerData small_plamo() {
+  TokenizerData data;
+  data.model = "plamo2";
+  data.unknown = add_token(data, "<|plamo:unk|>", TokenType::kUnknown);
+  data.bos = add_token(data, "<|plamo:bos|>", TokenType::kControl);
+  data.eos = add_token(data, "<|plamo:eos|>", TokenType::kControl);
+  for (int byte = 0; byte < 256; ++byte) {
+    add_token(data, fmt::format("<0x{:02X}>", byte), TokenType::kByte);
+  }
+  float score = -2;
+  for (const char* text : {" the", "hello", " world", "ing", " ", "he", "llo", "l", "o", "h",
+                           "e",    "t",     "i",      "n",   "g", "w",  "r",   "d", "é", "中"}) {
     add_token(data, text, TokenType::kNormal, score);
     score -= 0.5F;
   }

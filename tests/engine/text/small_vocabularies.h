@@ -31,6 +31,10 @@ TokenizerData small_word_piece();
 // A vocabulary of unigrams: <pad>, </s>, <unk>, the 256 bytes or none, words, parts and letters.
 TokenizerData small_unigram(bool with_bytes);
 
+// A vocabulary of PLaMo 2's kind: its control tokens, the 256 bytes (ids 3 to 258), words, parts
+// and letters.
+TokenizerData small_plamo();
+
 // The character that stands for a byte in a byte-level vocabulary.
 std::string byte_level_character(unsigned byte);
 

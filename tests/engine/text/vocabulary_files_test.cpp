@@ -78,8 +78,8 @@ std::string test_name(const testing::TestParamInfo<const char*>& parameter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, VocabularyFile,
-                         testing::Values("spm", "llama-bpe", "gpt-2", "qwen2", "superbpe",
-                                         "gemma4"),
+                         testing::Values("spm", "llama-bpe", "gpt-2", "qwen2", "superbpe", "gemma4",
+                                         "plamo2"),
                          test_name);
 
 TokenizerData data_of(const std::string& name) {
