@@ -89,6 +89,7 @@ constexpr std::array kArchitectures = {
     Architecture{"phi2", build_phi2},
     Architecture{"phi3", build_phi3},
     Architecture{"plamo", build_plamo},
+    Architecture{"plamo2", build_plamo2},
     Architecture{"qwen2", build_qwen2},
     Architecture{"qwen2moe", build_qwen2moe},
     Architecture{"qwen2vl", build_qwen2vl},

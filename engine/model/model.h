@@ -115,6 +115,7 @@ Result<Model> build_pangu_embedded(const ModelSource& source);
 Result<Model> build_phi2(const ModelSource& source);
 Result<Model> build_phi3(const ModelSource& source);
 Result<Model> build_plamo(const ModelSource& source);
+Result<Model> build_plamo2(const ModelSource& source);
 Result<Model> build_qwen2(const ModelSource& source);
 Result<Model> build_qwen2moe(const ModelSource& source);
 Result<Model> build_qwen2vl(const ModelSource& source);

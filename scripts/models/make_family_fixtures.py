@@ -20,7 +20,8 @@ biases and the rotary pairs that the row says; nor for the first deepseek and ba
 compute what its Llama does with experts of its DeepSeek V2, their weights normalized or not; nor
 for minicpm, which computes what its Granite does; nor for Mistral Large 3 (deepseek2-temperature),
 which computes what its Mistral 4 does; for maincoder and orion it is Llama with what is below. For
-these llama.cpp's logits are the proof that this is so; so they are for those of PlainDecoder below.
+these llama.cpp's logits are the proof that this is so; so they are for those of PlainDecoder and
+Plamo2Decoder below.
 `difference` is the largest between the two, in units of the logits' spread.
 
 "q8_0" is of a copy of the file whose matrices are Q8_0, where their rows are whole blocks: the
@@ -331,6 +332,76 @@ class PlainDecoder(torch.nn.Module):
         return transformers.modeling_outputs.CausalLMOutput(logits=(x @ table.T)[None])
 
 
+class Plamo2Scan(torch.nn.Module):
+    """Heads as Mamba-2's, whose steps, b and c are made as Mamba-1's."""
+
+    def __init__(self, config):
+        super().__init__()
+        shape, size, epsilon = config.parts["scan"], config.hidden_size, config.rms_norm_eps
+        self.shape = shape
+        wide = shape["heads"] * shape["head"]
+        self.in_proj = torch.nn.Linear(size, 2 * wide, bias=False)
+        self.conv1d = torch.nn.Conv1d(wide, wide, 4, groups=wide, padding=3, bias=False)
+        self.x_proj = torch.nn.Linear(wide, shape["few"] + 2 * shape["state"], bias=False)
+        self.dt_proj = torch.nn.Linear(shape["few"], shape["heads"])
+        self.dt_norm = modeling_llama.LlamaRMSNorm(shape["few"], epsilon)
+        self.b_norm = modeling_llama.LlamaRMSNorm(shape["state"], epsilon)
+        self.c_norm = modeling_llama.LlamaRMSNorm(shape["state"], epsilon)
+        self.A_log = torch.nn.Parameter(torch.empty(shape["heads"]))
+        self.D = torch.nn.Parameter(torch.empty(shape["heads"]))
+        self.out_proj = torch.nn.Linear(wide, size, bias=False)
+
+    def forward(self, x):  # [token, column]
+        shape, silu, count = self.shape, torch.nn.functional.silu, len(x)
+        open_, x = self.in_proj(x).view(count, shape["heads"], -1).chunk(2, -1)
+        x = silu(self.conv1d(x.reshape(count, -1).T[None])[0, :, :count].T)
+        b, c, few = self.x_proj(x).split([shape["state"], shape["state"], shape["few"]], -1)
+        b, c = self.b_norm(b), self.c_norm(c)
+        steps = torch.nn.functional.softplus(self.dt_proj(self.dt_norm(few)))
+        x = x.view(count, shape["heads"], -1)
+        decays = torch.exp(-torch.exp(self.A_log) * steps)[..., None, None]
+        memory, rows = torch.zeros(*x.shape[1:], shape["state"]), []
+        for token in range(count):
+            memory = (decays[token] * memory
+                      + (steps[token][:, None] * x[token])[..., None] * b[token])
+            rows.append(memory @ c[token] + self.D[:, None] * x[token])
+        return self.out_proj((silu(open_) * torch.stack(rows)).reshape(count, -1))
+
+
+class Plamo2Layer(torch.nn.Module):
+    """A scan or attention, and a feed-forward, each between two norms."""
+
+    def __init__(self, config, index):
+        super().__init__()
+        self.has_scan = config.parts["heads"][index] == 0
+        self.input_layernorm, self.post_mixer_norm, self.post_attention_layernorm, \
+            self.post_mlp_norm = (modeling_llama.LlamaRMSNorm(config.hidden_size,
+                                                              config.rms_norm_eps)
+                                  for _ in range(4))
+        if self.has_scan:
+            self.mixer = Plamo2Scan(config)
+        else:
+            self.self_attn = PlainAttention(config, index)
+            for norm, heads in ((self.self_attn.q_norm, self.self_attn.heads),
+                                (self.self_attn.k_norm, self.self_attn.kv_heads)):
+                norm.weight = torch.nn.Parameter(torch.empty(heads, 1, config.head_dim))
+        self.mlp = modeling_llama.LlamaMLP(config)
+
+    def forward(self, x):
+        mixer = self.mixer if self.has_scan else self.self_attn
+        x = x + self.post_mixer_norm(mixer(self.input_layernorm(x)))
+        return x + self.post_mlp_norm(self.mlp(self.post_attention_layernorm(x)))
+
+
+class Plamo2Decoder(PlainDecoder):
+    """What the published code of PLaMo 2 computes, with norms' offsets in their weights."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.model.layers = torch.nn.ModuleList(
+            Plamo2Layer(config, index) for index in range(config.num_hidden_layers))
+
+
 def make_orion(config):
     network = transformers.LlamaForCausalLM(config)
 
@@ -390,6 +461,7 @@ REFERENCES = {
     "Llama with DeepseekV2Moe": (transformers.LlamaConfig, make_llama_mixture),
     "Llama with layer norms": (transformers.LlamaConfig, make_orion),
     "PlainDecoder": (transformers.LlamaConfig, PlainDecoder),
+    "Plamo2Decoder": (transformers.LlamaConfig, Plamo2Decoder),
     "Llama4ForCausalLM": (transformers.Llama4TextConfig, transformers.Llama4ForCausalLM),
 }
 
@@ -743,6 +815,18 @@ def mamba_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarr
     if part == "conv1d.weight":
         values = values[:, 0]
     return {"ssm_" + part.replace("_proj", "").replace("_layernorm", "_norm"): values}
+
+
+def plamo2_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """As Mamba-1's state spaces; some norms are named by themselves, and heads have their own."""
+    own = {"post_mixer_norm.weight": "post_attention_norm", "post_mlp_norm.weight": "post_ffw_norm"}
+    if rest in own:
+        return {own[rest]: values}
+    if rest in ("self_attn.q_norm.weight", "self_attn.k_norm.weight"):
+        return {f"attn_{rest[10]}_norm.weight": values[:, 0]}
+    if rest.startswith("mixer.") and rest.endswith("_norm.weight"):
+        return {f"ssm_{rest[6:-7]}": values}
+    return mamba_layout(_, rest, values)
 
 
 def falcon_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
@@ -1213,6 +1297,16 @@ FAMILIES = (
            gains=MAMBA_GAINS | {"out_proj.weight": 0.2}, layout=mamba_layout,
            names={"model.final_layernorm": "output_norm"},
            last_keys={"attention.head_count_kv": [0, 1, 0, 0]}),
+    # In models the first layer has a scan; llama.cpp turns no pairs then, and its rope never ends.
+    Family("plamo2", "plamo2", "Plamo2Decoder",
+           {"parts": {"pairs": "halves", "head_norms": True, "heads": [2, 0, 0],
+                      "scan": {"heads": 4, "head": 16, "state": 16, "few": 64}}},
+           SCAN_KEYS | {"ssm.group_count": 0}, epsilon=1e-6, layers=3,
+           gains=SCAN_GAINS | {"dt_proj.bias": 4.0}, layout=plamo2_layout,
+           fused=("attn_qkv", "ffn_up"),
+           last_keys={"attention.head_count": [2, 0, 0], "attention.head_count_kv": [1, 0, 0],
+                      "attention.key_length": 16, "attention.value_length": 16,
+                      "rope.dimension_count": None}),
     Family("mamba2", "mamba2", "Mamba2ForCausalLM",
            {"num_heads": 4, "head_dim": 16, "state_size": 16, "n_groups": 1,
             "layer_norm_epsilon": 1e-5}, SCAN_KEYS, gains=SCAN_GAINS, layout=scan_layout,

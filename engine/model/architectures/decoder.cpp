@@ -112,10 +112,14 @@ ValueId DecoderBuilder::head_norm(const std::string& name, ValueId x, size_t hea
       const WeightId weight = tensors_.vector(tensor, columns / heads, norms.presence);
       return weight == kNone ? x : graph_.head_norm(x, weight, epsilon, heads);
     }
-    case HeadNormWeights::kOwn: {
+    case HeadNormWeights::kOwn:
+    case HeadNormWeights::kOwnRms: {
       const WeightId weight =
           tensors_.vector_of_heads(tensor, heads, columns / heads, norms.presence);
-      return weight == kNone ? x : graph_.head_layer_norm(x, weight, epsilon, heads);
+      if (weight == kNone) return x;
+      return norms.weights == HeadNormWeights::kOwn
+                 ? graph_.head_layer_norm(x, weight, epsilon, heads)
+                 : graph_.head_norm(x, weight, epsilon, heads);
     }
   }
   return x;

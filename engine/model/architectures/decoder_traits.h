@@ -61,6 +61,7 @@ struct WindowTraits {
 enum class HeadNormWeights : uint8_t {
   kShared,      // one of a head's dimensions, for all heads
   kOwn,         // each head has its own, of a layer norm without a bias
+  kOwnRms,      // each head has its own, of an RMS norm
   kWhole,       // one of all heads, which are normed at once
   kUnweighted,  // there are none, and only heads with rotary positions are normed
 };

@@ -1,6 +1,6 @@
 // State spaces of Mamba-1 and Mamba-2: alone, in layers of one kind each beside attention and
-// feed-forwards (Nemotron-H), in the place of attention (Jamba), and beside attention in every
-// layer (Falcon-H1).
+// feed-forwards (Nemotron-H), in the place of attention (Jamba, PLaMo 2), and beside attention in
+// every layer (Falcon-H1).
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/model.h"
 
@@ -28,6 +28,17 @@ Result<Model> build_jamba(const ModelSource& source) {
                                 .state_space_kind = StateSpaceKind::kMamba1,
                                 .experts = Presence::kOptional,
                                 .mixture = {.is_normalized = false, .is_told_by_tensors = true}});
+}
+
+Result<Model> build_plamo2(const ModelSource& source) {
+  return build_decoder(
+      source,
+      {.rotary_pairs = RotaryPairs::kHalves,
+       .norms = {.behind_attention = "post_attention_norm", .behind_feed_forward = "post_ffw_norm"},
+       .head_norms = {.presence = Presence::kRequired, .weights = HeadNormWeights::kOwnRms},
+       .may_lack_parts = true,
+       .state_spaces = StateSpaces::kInPlace,
+       .state_space_kind = StateSpaceKind::kPlamo2});
 }
 
 Result<Model> build_mamba2(const ModelSource& source) {
