@@ -77,6 +77,7 @@ constexpr std::array kArchitectures = {
     Architecture{"modern-bert", build_modern_bert},
     Architecture{"nemotron", build_nemotron},
     Architecture{"nemotron_h", build_nemotron_h},
+    Architecture{"nemotron_h_moe", build_nemotron_h_moe},
     Architecture{"olmo", build_olmo},
     Architecture{"nomic-bert", build_nomic_bert},
     Architecture{"nomic-bert-moe", build_nomic_bert_moe},

@@ -104,6 +104,7 @@ Result<Model> build_modern_bert(const ModelSource& source);
 Result<Model> build_nemotron(const ModelSource& source);
 Result<Model> build_olmo(const ModelSource& source);
 Result<Model> build_nemotron_h(const ModelSource& source);
+Result<Model> build_nemotron_h_moe(const ModelSource& source);
 Result<Model> build_nomic_bert(const ModelSource& source);
 Result<Model> build_nomic_bert_moe(const ModelSource& source);
 Result<Model> build_olmo2(const ModelSource& source);

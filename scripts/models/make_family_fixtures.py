@@ -99,13 +99,16 @@ COMMON_NAMES = {  # parts of some mixtures' names: what most others have instead
     "feed_forward.w2.": "mlp.down_proj.", "feed_forward.w3.": "mlp.up_proj.",
     "linear_attn.out_proj.": "linear_attn.o_proj.", "conv.out_proj.": "conv.o_proj.", "self_attn.out_proj.": "self_attn.o_proj.",
     ".ffn_norm.": ".post_attention_layernorm.",
+    "mixer.gate.": "mlp.gate.", "mixer.experts.": "mlp.experts.",
+    "mixer.shared_experts.": "mlp.shared_experts.",
     "mlp.gate.wg.": "mlp.gate.", "router.proj.": "mlp.gate.",
     "feed_forward.router.": "mlp.gate.", "feed_forward.": "mlp.", "block_sparse_moe.router.": "mlp.gate.",
     "block_sparse_moe.": "mlp.", "shared_mlp.output_linear.": "mlp.shared_mlp.down_proj.",
     "shared_mlp.input_linear.": "mlp.shared_mlp.gate_up_proj."}
-# Likewise, of what keeps the scores of a token's experts apart.
-CHOICE_NAMES = {"mamba.out_proj": "mamba.o_proj", "pre_ff_layernorm": "post_attention_layernorm"}
-ROUTERS = ("mlp.gate", "feed_forward.gate", "block_sparse_moe.gate", ".router")  # how they end
+APART_NAMES = {  # likewise, where weights keep tokens' experts apart
+    "model.embeddings.": "model.embed_tokens.", ".out_proj.": ".o_proj.",
+    ".fc2_latent_proj.": ".o_proj.", "pre_ff_layernorm": "post_attention_layernorm"}
+ROUTERS = ("mlp.gate", "feed_forward.gate", "block_sparse_moe.gate", "mixer.gate", ".router")  # how they end
 STRONG = ("q_proj", "k_proj", "qkv_proj", "q_b_proj")  # what attention's scores come from
 SHARED_EXPERTS = ("shared_experts", "shared_expert", "shared_mlp")  # transformers' names of them
 SELECTION_BIAS = "e_score_correction_bias"  # how such tensors' names end
@@ -666,6 +669,29 @@ GRANITE_HYBRID = {
         "shared_intermediate_size": 24, "layer_types": ["mamba", "attention", "mamba"]},
     "keys": GRANITE_KEYS | SCAN_KEYS | {"rope.scaling.finetuned": False}, "layers": 3,
     "gains": SCAN_GAINS, "last_keys": {"attention.head_count_kv": [0, 1, 0]}}
+NEMOTRON_NAMES = {
+    "model.embeddings": "token_embd", "model.norm_f": "output_norm", "norm": "attn_norm",
+    "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down", "mixer.q_proj": "attn_q",
+    "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v", "mixer.o_proj": "attn_output",
+    "mixer.fc1_latent_proj": "ffn_latent_down", "mixer.fc2_latent_proj": "ffn_latent_up"}
+NEMOTRON_OPTIONS = {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16,
+                    "n_groups": 2, "layer_norm_epsilon": 1e-5}
+NEMOTRON_KEYS = SCAN_KEYS | {"ssm.group_count": 2, "attention.layer_norm_epsilon": 1e-5}
+NEMOTRON_MIXTURE = {
+    "options": NEMOTRON_OPTIONS | {
+        "layers_block_type": ["mamba", "moe", "attention", "moe", "mamba"],
+        "moe_shared_expert_intermediate_size": 40, "routed_scaling_factor": 2.5,
+        "n_group": 1, "topk_group": 1},
+    "keys": NEMOTRON_KEYS | {
+        "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID, "expert_shared_count": 1,
+        "expert_shared_feed_forward_length": 40, "expert_weights_norm": True,
+        "expert_weights_scale": 2.5, "expert_group_count": 1},
+    "layers": 5, "experts": 6, "chosen": 2, "expert_feed_forward": 20, "gains": SCAN_GAINS,
+    "names": NEMOTRON_NAMES, "layer_gain": 0.5, "router_gain": 0.35,
+    "selection_biases": (0.6, -0.4),
+    # The converter does not write what the scores are.
+    "last_keys": {"expert_gating_func": None, "attention.head_count_kv": [0, 0, 1, 0, 0],
+                  "feed_forward_length": [0, 20, 0, 20, 0]}}
 FALCON_NAMES = {"transformer.word_embeddings": "token_embd", "transformer.ln_f": "output_norm",
                 "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2",
                 "self_attention.dense": "attn_output", "mlp.dense_h_to_4h": "ffn_up",
@@ -780,7 +806,9 @@ def qwen35_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np
 
 
 def scan_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
-    """State spaces of Mamba-2, a dense feed-forward of Granite and a norm of Falcon-H1."""
+    """State spaces of Mamba-2, feed-forwards of Granite and Nemotron, a norm of Falcon-H1."""
+    if rest.startswith("mlp.experts.") and "gate" not in rest and family.options.get("n_groups"):
+        return {f"ffn_{rest.removeprefix('mlp.experts.').removesuffix('_proj')}_exps.weight": values}
     if rest == "pre_ff_layernorm.weight":
         return {"ffn_norm": values}
     if rest.startswith("mlp.shared_mlp.") and not family.experts:
@@ -1314,22 +1342,27 @@ FAMILIES = (
     Family("granitehybrid", "granitehybrid", "GraniteMoeHybridForCausalLM",
            layout=scan_layout, **GRANITE_HYBRID | {
                "options": GRANITE_HYBRID["options"] | {"num_local_experts": 0}}),
+    Family("granitehybrid-moe", "granitehybrid", "GraniteMoeHybridForCausalLM",
+           layout=scan_layout, experts=4, chosen=2, has_expert_length=False, layer_gain=2.0,
+           **GRANITE_HYBRID | {
+               "options": GRANITE_HYBRID["options"] | {
+                   "num_local_experts": 4, "shared_intermediate_size": 40},
+               "keys": GRANITE_HYBRID["keys"] | {"expert_shared_feed_forward_length": 40}}),
     Family("falcon-h1", "falcon-h1", "FalconH1ForCausalLM",
            {"mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_ssm": 64, "mamba_n_groups": 2,
             "mamba_d_state": 16}, SCAN_KEYS | {"ssm.group_count": 2}, gains=SCAN_GAINS,
            layout=scan_layout, names={"model.final_layernorm": "output_norm"}),
     Family("nemotron_h", "nemotron_h", "NemotronHForCausalLM",
-           {"mamba_num_heads": 4, "mamba_head_dim": 16, "ssm_state_size": 16, "n_groups": 2,
-            "layers_block_type": ["mamba", "attention", "mlp", "mamba"],
-            "layer_norm_epsilon": 1e-5},
-           SCAN_KEYS | {"ssm.group_count": 2, "attention.layer_norm_epsilon": 1e-5}, layers=4,
-           gains=SCAN_GAINS, layout=scan_layout,
-           names={"model.embeddings": "token_embd", "model.norm_f": "output_norm",
-                  "norm": "attn_norm", "mixer.up_proj": "ffn_up", "mixer.down_proj": "ffn_down",
-                  "mixer.q_proj": "attn_q", "mixer.k_proj": "attn_k", "mixer.v_proj": "attn_v",
-                  "mixer.o_proj": "attn_output"},
+           NEMOTRON_OPTIONS | {"layers_block_type": ["mamba", "attention", "mlp", "mamba"]},
+           NEMOTRON_KEYS, layers=4, gains=SCAN_GAINS, layout=scan_layout, names=NEMOTRON_NAMES,
            last_keys={"attention.head_count_kv": [0, 1, 0, 0],
                       "feed_forward_length": [0, 0, 24, 0]}),
+    Family("nemotron_h_moe", "nemotron_h_moe", "NemotronHForCausalLM", layout=scan_layout,
+           **NEMOTRON_MIXTURE),
+    Family("nemotron_h_moe-latent", "nemotron_h_moe", "NemotronHForCausalLM", layout=scan_layout,
+           **NEMOTRON_MIXTURE | {
+               "options": NEMOTRON_MIXTURE["options"] | {"moe_latent_size": 16},
+               "keys": NEMOTRON_MIXTURE["keys"] | {"moe_latent_size": 16}}),
 )
 
 
@@ -1425,9 +1458,7 @@ def make_network(family: Family) -> torch.nn.Module:
             if name.endswith(end):
                 values *= gain
         if has_choice(family):
-            for part, common in CHOICE_NAMES.items():
-                name = name.replace(part, common)
-            values = set_experts_apart(family, name, values, generator)
+            values = set_experts_apart(family, apart_name(name), values, generator)
             if family.groups > 1:
                 values = set_groups_apart(family, name, values, generator)
             if name.endswith("mlp.gate.weight"):
@@ -1463,6 +1494,14 @@ def all_parameters(network: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
 def common_name(name: str) -> str:
     for part, common in COMMON_NAMES.items():
         name = name.replace(part, common)
+    return name
+
+
+def apart_name(name: str) -> str:
+    for part, common in APART_NAMES.items():
+        name = name.replace(part, common)
+    if name.split(".", 3)[-1] == "norm.weight":  # a layer's only one
+        name = name.replace("norm", "post_attention_layernorm")
     return name
 
 

@@ -83,25 +83,40 @@ ValueId add_scores(Graph& graph, ModelTensors& tensors, const ExpertMixture& mix
   return graph.matmul(read, router.weight, router.bias);
 }
 
+// Of gated feed-forwards the gate's product and the other one, else that alone.
+ValueId activate(Graph& graph, const ExpertMixture& mixture, const std::vector<ValueId>& values) {
+  return mixture.is_gated ? graph.gate(mixture.activation, values[0], values[1])
+                          : graph.activation(mixture.activation, values[0]);
+}
+
 // The shared experts together: a feed-forward, whose rows a factor of each token may scale.
 ValueId add_shared_experts(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
                            const std::string& block, ValueId h) {
   const size_t columns = graph.columns(h);
   const size_t wide = mixture.shared_feed_forward;
   const std::string factor_name = block + "ffn_gate_inp_shexp.weight";
-  const Product gate = tensors.product(block, {"ffn_gate_shexp", wide}, columns);
-  const Product up = tensors.product(block, {"ffn_up_shexp", wide}, columns);
+  std::vector<Product> inputs;
+  if (mixture.is_gated) inputs.push_back(tensors.product(block, {"ffn_gate_shexp", wide}, columns));
+  inputs.push_back(tensors.product(block, {"ffn_up_shexp", wide}, columns));
   const Product down = tensors.product(block, {"ffn_down_shexp", columns}, wide);
   const WeightId factors =
       tensors.has(factor_name) ? tensors.matrix(factor_name, 1, columns) : kNone;
   if (tensors.failed()) return h;
 
-  const ValueId gated = graph.matmul(h, gate.weight, gate.bias);
-  const ValueId raised = graph.matmul(h, up.weight, up.bias);
-  const ValueId shared =
-      graph.matmul(graph.gate(mixture.activation, gated, raised), down.weight, down.bias);
+  std::vector<ValueId> values;
+  for (const Product& input : inputs) values.push_back(graph.matmul(h, input.weight, input.bias));
+  const ValueId shared = graph.matmul(activate(graph, mixture, values), down.weight, down.bias);
   if (factors == kNone) return shared;
   return graph.scale_rows(ActivationFunction::kSigmoid, graph.matmul(h, factors), shared);
+}
+
+// What experts read: the residual, or a narrower product of it.
+ValueId add_latent(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
+                   const std::string& block, ValueId h) {
+  if (mixture.latent == 0) return h;
+  const Product down =
+      tensors.product(block, {"ffn_latent_down", mixture.latent}, graph.columns(h));
+  return tensors.failed() ? h : graph.matmul(h, down.weight, down.bias);
 }
 
 // Adds the adjugate experts of each token's experts, with the same weights.
@@ -170,6 +185,7 @@ Result<ExpertMixture> read_expert_mixture(ModelKeys& keys, const std::string& ar
   if (mixture.shared_feed_forward == 0 && traits.divides_width) {
     mixture.shared_feed_forward = keys.count("feed_forward_length", {}, kMostColumns);
   }
+  mixture.latent = keys.count_or_none("moe_latent_size", kMostColumns);
   mixture.dense_layers = keys.count_or_none("leading_dense_block_count", layers);
   mixture.step = std::max<size_t>(1, keys.count_or_none("interleave_moe_layer_step", layers));
   const double every = keys.any_number("moe_every_n_layers").value_or(0);
@@ -212,9 +228,10 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const ValueId h = inputs.normed;
   const size_t experts = mixture.experts;
   const size_t wide = mixture.feed_forward;
-  const size_t columns = graph.columns(h);
   const ValueId scores = add_scores(graph, tensors, mixture, block, inputs);
   const WeightId bias = tensors.vector(block + "exp_probs_b.bias", experts, Presence::kOptional);
+  const ValueId read = tensors.failed() ? h : add_latent(graph, tensors, mixture, block, h);
+  const size_t columns = graph.columns(read);
   std::vector<std::string> names = {block + "ffn_gate", block + "ffn_up"};
   if (!mixture.is_gated) names.erase(names.begin());
   auto inner = tensors.experts(names, block + "ffn_gate_up", experts, wide, columns);
@@ -230,14 +247,18 @@ ValueId add_expert_mixture(Graph& graph, ModelTensors& tensors, const ExpertMixt
   const ValueId routing = graph.route(scores, mixture.chosen, gating, bias);
   std::vector<ValueId> values;
   for (size_t index = 0; index < names.size(); ++index) {
-    values.push_back(
-        graph.expert_matmul(h, routing, std::move(inner[index]), std::move(inner_biases[index])));
+    values.push_back(graph.expert_matmul(read, routing, std::move(inner[index]),
+                                         std::move(inner_biases[index])));
   }
-  const ValueId activated = mixture.is_gated ? graph.gate(mixture.activation, values[0], values[1])
-                                             : graph.activation(mixture.activation, values[0]);
-  ValueId sum = graph.expert_sum(activated, routing, std::move(downs), std::move(down_biases));
+  ValueId sum = graph.expert_sum(activate(graph, mixture, values), routing, std::move(downs),
+                                 std::move(down_biases));
   if (mixture.adjugate) {
     sum = graph.add(sum, add_adjugate_experts(graph, tensors, mixture, block, h, routing));
+  }
+  if (mixture.latent > 0) {
+    const Product up = tensors.product(block, {"ffn_latent_up", graph.columns(h)}, columns);
+    if (tensors.failed()) return h;
+    sum = graph.matmul(sum, up.weight, up.bias);
   }
   if (mixture.shared_feed_forward == 0) return sum;
   return graph.add(sum, add_shared_experts(graph, tensors, mixture, block, h));

@@ -53,6 +53,7 @@ struct ExpertMixture {
   size_t chosen = 0;               // to how many a token goes
   size_t feed_forward = 0;         // of an expert
   size_t shared_feed_forward = 0;  // of all shared experts together; 0: there are none
+  size_t latent = 0;               // columns that experts read and give; 0: the residual's
   size_t dense_layers = 0;         // the first so many layers have no experts
   size_t step = 1;                 // of every so many layers the last one has experts
   Gating gating = {};

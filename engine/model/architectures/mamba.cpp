@@ -1,6 +1,6 @@
 // State spaces of Mamba-1 and Mamba-2: alone, in layers of one kind each beside attention and
-// feed-forwards (Nemotron-H), in the place of attention (Jamba, PLaMo 2), and beside attention in
-// every layer (Falcon-H1).
+// feed-forwards (Nemotron-H) or mixtures of experts (Nemotron 3), in the place of attention (Jamba,
+// PLaMo 2), and beside attention in every layer (Falcon-H1).
 #include "engine/model/architectures/decoder.h"
 #include "engine/model/model.h"
 
@@ -9,6 +9,15 @@ namespace {
 
 bool has_no_rotary(size_t) {
   return false;
+}
+
+DecoderTraits traits_of_nemotron() {
+  return {.norms = {.feed_forward = "attn_norm"},
+          .has_rotary = has_no_rotary,
+          .may_lack_parts = true,
+          .state_spaces = StateSpaces::kOfBareLayers,
+          .activation = ActivationFunction::kReluSquared,
+          .is_gated = false};
 }
 
 }  // namespace
@@ -48,12 +57,19 @@ Result<Model> build_mamba2(const ModelSource& source) {
 }
 
 Result<Model> build_nemotron_h(const ModelSource& source) {
-  return build_decoder(source, {.norms = {.feed_forward = "attn_norm"},
-                                .has_rotary = has_no_rotary,
-                                .may_lack_parts = true,
-                                .state_spaces = StateSpaces::kOfBareLayers,
-                                .activation = ActivationFunction::kReluSquared,
-                                .is_gated = false});
+  return build_decoder(source, traits_of_nemotron());
+}
+
+// Every feed-forward is a mixture: files do not say that its scores are of sigmoid.
+Result<Model> build_nemotron_h_moe(const ModelSource& source) {
+  DecoderTraits traits = traits_of_nemotron();
+  traits.experts = Presence::kRequired;
+  traits.mixture = {.gating = GatingFunction::kSigmoid,
+                    .is_normalized = false,
+                    .activation = ActivationFunction::kReluSquared,
+                    .is_gated = false,
+                    .is_told_by_tensors = true};
+  return build_decoder(source, traits);
 }
 
 // Files have the models' many factors in their matrices.
