@@ -304,9 +304,10 @@ ValueId Graph::delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId 
             dimension <= kMostDeltaDimensions && columns(v) % (heads * kHeadBlock) == 0,
         "{} columns of queries, {} of {} keys and {} of {} values", columns(q), columns(k),
         shape.key_heads, columns(v), heads);
-  CHECK(columns(beta) == heads && columns(alpha) == heads && weights_[decay].columns == heads &&
-            weights_[bias].columns == heads,
-        "other factors than {} heads have", heads);
+  const size_t decays = columns(alpha) / heads;
+  CHECK(columns(beta) == heads && columns(alpha) % heads == 0 && weights_[decay].columns == heads &&
+            weights_[bias].columns == columns(alpha) && (decays == 1 || decays == dimension),
+        "other factors than {} heads with {} decays have", heads, decays);
   for (const ValueId input : {v, q, k, beta, alpha}) {
     CHECK(rows(input) == Rows::kTokens, "value {} has not a row for every token", input);
   }
@@ -314,6 +315,7 @@ ValueId Graph::delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId 
                  .inputs = {v, q, k, beta, alpha},
                  .weight = decay,
                  .bias = bias,
+                 .decay_count = decays,
                  .head_count = heads,
                  .head_dimension = dimension,
                  .value_dimension = columns(v) / heads,
@@ -467,6 +469,7 @@ Range delta_operand(const GraphNode& node, size_t input, Range value_heads) {
     return Range{value_heads.begin * each, value_heads.end * each};
   };
   if (input == 0) return columns(node.value_dimension);
+  if (input == 4) return columns(node.decay_count);
   if (input > 2 || value_heads.empty()) return columns(1);
   const DeltaShape& shape = node.delta;
   const bool takes_all = shape.is_tiled && value_heads.size() >= shape.key_heads;

@@ -266,12 +266,15 @@ class Graph {
   // The same of before * x, the sum times behind: the short convolution of LFM2, 2025.
   ValueId convolve_gated(ValueId x, ValueId before, ValueId behind, WeightId weight,
                          WeightId bias = kNone);
-  // A gated delta net (S. Yang, J. Kautz, A. Hatamizadeh, 2024). A value head has a matrix S of its
-  // key's dimensions times its values'; before the sequence's first token it is zero. With
-  // q' = q / sqrt(q q + epsilon) / sqrt(dimensions), k' = k / sqrt(k k + epsilon),
+  // A gated delta net (S. Yang, J. Kautz, A. Hatamizadeh, 2024), or Kimi Delta Attention (Kimi
+  // Team: Kimi Linear, arXiv 2510.26692), in which each row of S has a decay of its own. A value
+  // head has a matrix S of its key's dimensions times its values'; before the sequence's first
+  // token it is zero. With q' = q / sqrt(q q + epsilon) / sqrt(dimensions), k' = k / sqrt(k k +
+  // epsilon),
   //   S <- S * exp(decay * softplus(alpha + bias))
   //   S <- S + k' (sigmoid(beta) * (v - S^T k'))^T
-  // it gives S^T q'. `beta`, `alpha`: a column for each value head; `decay`, `bias`: vectors alike.
+  // it gives S^T q'. `beta`: a column for each value head, `decay` a vector alike; `alpha`: as many
+  // columns of each as it has decays, one or one for each row of S, `bias` a vector alike.
   ValueId delta_net(ValueId v, ValueId q, ValueId k, ValueId beta, ValueId alpha, WeightId decay,
                     WeightId bias, const DeltaShape& shape);
   // A selective scan. A head of x has a matrix S of as many rows as b and c have columns in a group

@@ -103,6 +103,9 @@ struct ConvolutionRow {
 //   u = beta * (v[c] - kept)
 //   S[i][c] = fma(k[i], u, decay * S[i][c])
 //   out[c] = sum over i of fma(q[i], the new S[i][c], ...), i ascending, from 0
+// Where each row of the state has a decay of its own, which all tokens of a call have or none:
+//   kept = sum over i of fma(kept_k[i], S[i][c], ...), likewise
+//   S[i][c] = fma(k[i], u, decays[i] * S[i][c])
 // Any alignment.
 struct DeltaToken {
   const float* q = nullptr;  // `dimension` of each
@@ -111,6 +114,8 @@ struct DeltaToken {
   float* out = nullptr;
   float decay = 0;
   float beta = 0;
+  const float* decays = nullptr;  // `dimension`, instead of `decay`; or none
+  const float* kept_k = nullptr;  // with them: k[i] * decays[i]
 };
 struct DeltaRows {
   const DeltaToken* tokens = nullptr;

@@ -16,14 +16,16 @@ bool is_handed_on(const GraphNode& node, ValueId value) {
          (node.operation == Operation::kScaleRows && node.inputs[0] == value);
 }
 
-// The columns of whole heads of a delta net's or a scan's operand: of values those of a key head's
-// together, where they follow one another, so that a rank has the key heads that its values read.
-// A single key head of a scan is every rank's.
-size_t head_block(const GraphNode& node, ValueId value) {
-  if (value != node.inputs[0]) return node.head_dimension;
-  if (node.operation == Operation::kScan && node.delta.key_heads == 1) return node.value_dimension;
+// The columns of whole heads of a delta net's or a scan's operand: of what value heads have those
+// of a key head's together, where they follow one another, so that a rank has the key heads that
+// its values read. A single key head of a scan is every rank's.
+size_t head_block(const GraphNode& node, ValueId value, size_t columns) {
+  const bool is_key = value == node.inputs[1] || value == node.inputs[2];
+  if (is_key && value != node.inputs[0]) return node.head_dimension;
+  const size_t each = columns / node.head_count;
+  if (node.operation == Operation::kScan && node.delta.key_heads == 1) return each;
   const size_t group = node.delta.is_tiled ? 1 : node.delta.value_heads / node.delta.key_heads;
-  return group * node.value_dimension;
+  return group * each;
 }
 
 }  // namespace
@@ -50,7 +52,7 @@ size_t CutUnits::input_block(ValueId value) const {
     const GraphNode& node = graph_.nodes()[index];
     const WeightId weight = multiplied_weight(node, value);
     if (row_of(node.operation).split == SplitRule::kValueHeads) {
-      block = std::lcm(block, head_block(node, value));
+      block = std::lcm(block, head_block(node, value, graph_.columns(value)));
       if (value == node.inputs[0]) block = std::lcm(block, input_block(node.output));
     }
     if (is_handed_on(node, value)) block = std::lcm(block, input_block(node.output));

@@ -21,9 +21,11 @@ bool ProductRoles::is_factors(ValueId value) const {
 }
 
 // Whether the value has a column for each head of a delta net or a scan, which every rank finds
-// out. Heads of one column have as many as there are values, which are cut instead.
-bool is_head_factors(const GraphNode& node, ValueId value) {
+// out. Heads of one column have as many as there are values, which are cut instead, and so is what
+// has columns for each row of a head's state.
+bool is_head_factors(const Graph& graph, const GraphNode& node, ValueId value) {
   return row_of(node.operation).split == SplitRule::kValueHeads && node.value_dimension > 1 &&
+         graph.columns(value) == node.head_count &&
          std::ranges::find(node.inputs.begin() + 3, node.inputs.end(), value) != node.inputs.end();
 }
 
@@ -39,7 +41,7 @@ Role ProductRoles::role_of(const GraphNode& product) const {
       value = next->output;
       continue;
     }
-    if (is_head_factors(*next, value)) return Role::kFactors;
+    if (is_head_factors(graph_, *next, value)) return Role::kFactors;
     if (has_state(*next)) return Role::kActivation;
     switch (next->operation) {
       case Operation::kAttention:

@@ -82,6 +82,7 @@ class Splitter {
   void split_by_columns(const GraphNode& node);
   Heads cut_heads(const GraphNode& attention) const;
   std::vector<Range> cut_activation(size_t total, size_t unit, std::span<const double> shares);
+  ValueId cut_before(ValueId value) const;
   void split_as_inputs(const GraphNode& node);
   std::optional<std::vector<Range>> heads_of(ValueId value, size_t head_count) const;
   void split_at_heads(const GraphNode& node);
@@ -195,6 +196,18 @@ std::vector<Range> Splitter::cut_activation(size_t total, size_t unit,
   return ranges;
 }
 
+// The value if it is cut already, or the one as which it will be: a delta net's results as its
+// values are, and norms of heads likewise.
+ValueId Splitter::cut_before(ValueId value) const {
+  while (split_.values[value].kind != SplitKind::kSliced) {
+    const GraphNode& node = graph_.producer(value);
+    const SplitRule rule = row_of(node.operation).split;
+    if (rule != SplitRule::kHeads && rule != SplitRule::kValueHeads) break;
+    value = node.inputs[0];
+  }
+  return value;
+}
+
 ValueSplit Splitter::sliced(std::vector<Range> columns, bool gathered) const {
   return {SplitKind::kSliced, std::move(columns), gathered};
 }
@@ -272,8 +285,9 @@ void Splitter::split_product(const GraphNode& node) {
       size_t block = units_.block_behind(node.output, reader);
       // The other product of the gate, if that is cut already. A delta net's have other columns.
       for (const ValueId product : reader.inputs) {
-        const ValueSplit& cut_already = split_.values[product];
-        if (cut_already.kind == SplitKind::kSliced && graph_.columns(product) == rows) {
+        const ValueId before = cut_before(product);
+        const ValueSplit& cut_already = split_.values[before];
+        if (cut_already.kind == SplitKind::kSliced && graph_.columns(before) == rows) {
           return split_by_rows(node, cut_already.columns, false);
         }
         const GraphNode& producer = graph_.producer(product);
@@ -403,10 +417,10 @@ void Splitter::split_value_heads(const GraphNode& node) {
   const auto heads = heads_of(node.inputs[0], shape.value_heads);
   if (heads) {
     split_.values[node.output] = sliced(scaled(*heads, node.value_dimension), false);
-    split_.weights[node.weight] = {SplitKind::kSliced, true, scaled(*heads, node.decay_count)};
-    for (const WeightId factors : {node.bias, node.skip}) {
+    for (const WeightId factors : {node.weight, node.bias, node.skip}) {
       if (factors == kNone) continue;
-      split_.weights[factors] = {SplitKind::kSliced, true, *heads};
+      const size_t each = graph_.weights()[factors].columns / shape.value_heads;
+      split_.weights[factors] = {SplitKind::kSliced, true, scaled(*heads, each)};
     }
   }
   for (size_t index = 0; index < node.inputs.size(); ++index) {

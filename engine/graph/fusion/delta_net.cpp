@@ -24,6 +24,9 @@ void add_slices(const Groups& groups, size_t net, std::vector<size_t>& nodes) {
     if (node.operation != Operation::kSliceHeads || !groups.is_alone(factors)) continue;
     if (groups.readers(factors).only() != net) continue;
     if (!has_every_rank_all(groups, node.inputs[0])) continue;
+    // A head's columns have to follow one another in what is sliced.
+    const size_t each = groups.graph().columns(factors) / node.head_count;
+    if (each % (groups.graph().columns(factors) / groups.node(net).head_count) != 0) continue;
     nodes.push_back(factors);
   }
 }

@@ -14,11 +14,12 @@ namespace {
 // Beta or alpha, or what a slice among the group's nodes makes it of.
 HeadFactors plan_factors(RankPlanner& planner, const Group& group, ValueId factors, Range heads) {
   const Graph& graph = planner.graph();
+  const size_t own = graph.columns(factors) / graph.nodes()[group.lead].head_count;  // of a head
   HeadFactors planned;
   if (!std::ranges::binary_search(group.nodes, factors)) {
-    planned.rows = planner.operand(factors, heads);
+    planned.rows = planner.operand(factors, {heads.begin * own, heads.end * own});
     for (size_t head = 0; head < heads.size(); ++head) {
-      planned.columns.push_back(static_cast<uint32_t>(head));
+      planned.columns.push_back(static_cast<uint32_t>(head * own));
     }
     return planned;
   }
@@ -27,8 +28,9 @@ HeadFactors plan_factors(RankPlanner& planner, const Group& group, ValueId facto
   const size_t each = graph.columns(factors) / slice.head_count;
   planned.rows = planner.operand(slice.inputs[0], {0, all});
   for (size_t head = heads.begin; head < heads.end; ++head) {
-    const size_t first = head / each * (all / slice.head_count) + slice.first_column;
-    planned.columns.push_back(static_cast<uint32_t>(first + head % each));
+    const size_t place = head * own;
+    const size_t first = place / each * (all / slice.head_count) + slice.first_column;
+    planned.columns.push_back(static_cast<uint32_t>(first + place % each));
   }
   return planned;
 }
@@ -62,6 +64,7 @@ void plan_delta_net(RankPlanner& planner, const Group& group) {
                     .decay = planner.vector(node.weight),
                     .bias = planner.vector(node.bias),
                     .key_heads = own_key_heads(node, heads),
+                    .decays = node.decay_count,
                     .epsilon = node.delta.epsilon,
                     .dimension = node.head_dimension,
                     .value_dimension = node.value_dimension,

@@ -55,9 +55,11 @@ class DeltaHead {
     const size_t row = (slot * step_.head_count() + head_) * step_.dimension;
     return pass_.at(step_.state) + row * step_.state_stride + columns_.begin;
   }
-  double factor_of(const HeadFactors& factors, size_t token) const {
-    return row_of(factors.rows, token, pass_)[factors.columns[head_]];
+  const float* factors_of(const HeadFactors& factors, size_t token) const {
+    return row_of(factors.rows, token, pass_) + factors.columns[head_];
   }
+  // `place`: among those of the head.
+  float decay_of(size_t token, size_t place) const;
   void compute(Range tokens);
   void find_operands(size_t token, size_t place);
   void write(size_t token, float* values) const;
@@ -70,6 +72,9 @@ class DeltaHead {
   DeltaToken tokens_[kTokensAtOnce];
   alignas(64) float q_[kTokensAtOnce][kMostDeltaDimensions];
   alignas(64) float k_[kTokensAtOnce][kMostDeltaDimensions];
+  // Of heads that have several decays: these, and k times these.
+  alignas(64) float decays_[kTokensAtOnce][kMostDeltaDimensions];
+  alignas(64) float kept_k_[kTokensAtOnce][kMostDeltaDimensions];
   alignas(64) float values_[kTokensAtOnce][kMostGatedDimensions];
 };
 
@@ -85,16 +90,26 @@ void DeltaHead::find_operands(size_t token, size_t place) {
     q_[place][i] = q[i] * q_factor;
     k_[place][i] = k[i] * k_factor;
   }
-  const double beta = factor_of(step_.beta, token);
-  const double x = factor_of(step_.alpha, token) + pass_.at(step_.bias)[head_];
-  tokens_[place] = {
-      .q = q_[place],
-      .k = k_[place],
-      .v = row_of(step_.v, token, pass_) + first_,
-      .out = values_[place],
-      .decay = static_cast<float>(std::exp(pass_.at(step_.decay)[head_] * softplus(x))),
-      .beta = static_cast<float>(1 / (1 + std::exp(-beta))),
-  };
+  const double beta = *factors_of(step_.beta, token);
+  tokens_[place] = {.q = q_[place],
+                    .k = k_[place],
+                    .v = row_of(step_.v, token, pass_) + first_,
+                    .out = values_[place],
+                    .decay = decay_of(token, 0),
+                    .beta = static_cast<float>(1 / (1 + std::exp(-beta)))};
+  if (step_.decays == 1) return;
+  for (size_t i = 0; i < step_.dimension; ++i) {
+    decays_[place][i] = decay_of(token, i);
+    kept_k_[place][i] = k_[place][i] * decays_[place][i];
+  }
+  tokens_[place].decays = decays_[place];
+  tokens_[place].kept_k = kept_k_[place];
+}
+
+float DeltaHead::decay_of(size_t token, size_t place) const {
+  const double bias = pass_.at(step_.bias)[head_ * step_.decays + place];
+  const double x = factors_of(step_.alpha, token)[place] + bias;
+  return static_cast<float>(std::exp(pass_.at(step_.decay)[head_] * softplus(x)));
 }
 
 // `values`: the head's, which the gate changes.
@@ -144,12 +159,13 @@ std::string text_of(const std::optional<DeltaGate>& gate) {
 
 std::string text_of(const DeltaNetStep& step) {
   return fmt::format(
-      "delta net v {} q {} k {} beta {} alpha {} decay {} bias {} key heads {} epsilon {} "
+      "delta net v {} q {} k {} beta {} alpha {} decay {}{} bias {} key heads {} epsilon {} "
       "dimensions {} and {} state {}{}{}",
       text_of(step.v), text_of(step.q), text_of(step.k), text_of(step.beta), text_of(step.alpha),
-      text_of(step.decay), text_of(step.bias), fmt::join(step.key_heads, " "), step.epsilon,
-      step.dimension, step.value_dimension, text_of(step.state, step.state_stride),
-      text_of(step.gate), text_of(step.output));
+      text_of(step.decay), step.decays == 1 ? "" : fmt::format(" of {} each", step.decays),
+      text_of(step.bias), fmt::join(step.key_heads, " "), step.epsilon, step.dimension,
+      step.value_dimension, text_of(step.state, step.state_stride), text_of(step.gate),
+      text_of(step.output));
 }
 
 void run(const DeltaNetStep& step, const Pass& pass, TaskCounter&) {

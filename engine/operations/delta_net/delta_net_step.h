@@ -25,10 +25,10 @@ struct DeltaGate {
   friend bool operator==(const DeltaGate&, const DeltaGate&) = default;
 };
 
-// A factor of each head: in a column of the rows.
+// Factors of each head: in columns of the rows that follow one another.
 struct HeadFactors {
   PlainRows rows;
-  std::vector<uint32_t> columns = {};  // [head]
+  std::vector<uint32_t> columns = {};  // [head]: the first one
 
   friend bool operator==(const HeadFactors&, const HeadFactors&) = default;
 };
@@ -42,8 +42,9 @@ struct DeltaNetStep {
   HeadFactors beta;
   HeadFactors alpha;
   ArenaOffset<const float> decay = {};   // [head]
-  ArenaOffset<const float> bias = {};    // [head]
+  ArenaOffset<const float> bias = {};    // [head][decays]
   std::vector<uint32_t> key_heads = {};  // [head]: its place among those of q and k
+  size_t decays = 1;                     // of a head: one, or one for each dimension of its key
   float epsilon = 0;
   size_t dimension = 0;
   size_t value_dimension = 0;

@@ -94,8 +94,9 @@ TEST(FusionRules, make_a_layer_five_steps) {
 
 // A layer of a gated delta net and nothing else; `is_read_twice`: its results are read beside the
 // norm, and the keys' convolution beside its activation; `is_sliced`: beta and alpha are of one
-// product.
-Graph delta_graph(bool is_read_twice = false, bool is_sliced = false) {
+// product; `is_narrow`: decays of each row of the states, and the gate, are products of narrow
+// ones.
+Graph delta_graph(bool is_read_twice = false, bool is_sliced = false, bool is_narrow = false) {
   constexpr size_t kColumns = 128;
   Graph graph;
   const auto product = [&](ValueId x, size_t rows) {
@@ -114,12 +115,15 @@ Graph delta_graph(bool is_read_twice = false, bool is_sliced = false) {
   const ValueId k = activate(convolved);
   const ValueId v = activate(convolve(product(h, 128)));
   const ValueId beta = product(h, is_sliced ? 8 : 4);
-  const ValueId alpha = is_sliced ? graph.slice_heads(beta, 2, 2, 2) : product(h, 4);
-  const ValueId y =
-      graph.delta_net(v, q, k, is_sliced ? graph.slice_heads(beta, 2, 0, 2) : beta, alpha,
-                      vector(4), vector(4), {.value_heads = 4, .key_heads = 2, .epsilon = 1e-6F});
+  ValueId alpha = is_sliced ? graph.slice_heads(beta, 2, 2, 2) : product(h, is_narrow ? 32 : 4);
+  ValueId open = is_narrow ? product(product(h, 32), 128) : kNone;
+  if (is_narrow) alpha = product(alpha, 128);
+  const DeltaShape shape = {.value_heads = 4, .key_heads = 2, .epsilon = 1e-6F};
+  const ValueId y = graph.delta_net(v, q, k, is_sliced ? graph.slice_heads(beta, 2, 0, 2) : beta,
+                                    alpha, vector(4), vector(graph.columns(alpha)), shape);
   const ValueId normed = graph.head_norm(y, vector(32), 1e-6F, 4);
-  const ValueId gated = graph.gate(ActivationFunction::kSilu, product(h, 128), normed);
+  if (!is_narrow) open = product(h, 128);
+  const ValueId gated = graph.gate(ActivationFunction::kSilu, open, normed);
   x = graph.add(x, product(gated, kColumns));
   if (is_read_twice) x = graph.add(x, product(graph.add(y, v), kColumns));
   if (is_read_twice) x = graph.add(x, product(convolved, kColumns));
@@ -145,6 +149,10 @@ TEST(FusionRules, make_a_gated_delta_net_four_steps) {
     const Graph sliced = delta_graph(/*is_read_twice=*/false, /*is_sliced=*/true);
     EXPECT_EQ(groups_of(sliced, {}, ranks), 3 + 4U);
     EXPECT_EQ(groups_of(sliced, one_rule(Fusion::kDeltaNet), ranks), 3 + 4 + 4U);
+    // The two products of narrow ones are steps of their own.
+    const Graph narrow = delta_graph(/*is_read_twice=*/false, /*is_sliced=*/false, true);
+    EXPECT_EQ(groups_of(narrow, {}, ranks), 3 + 6U);
+    EXPECT_EQ(groups_of(narrow, one_rule(Fusion::kDeltaNet), ranks), 3 + 6 + 2U);
   }
 }
 

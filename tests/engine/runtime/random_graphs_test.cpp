@@ -138,23 +138,32 @@ TEST(RandomGraphs, have_every_form_of_delta_nets) {
   size_t shared_keys = 0;  // key heads of several value heads
   size_t sliced = 0;       // factors of one product
   size_t gated = 0;
+  size_t row_decays = 0;  // each row of a state has its own
+  size_t sliced_decays = 0;
+  size_t early_gates = 0;  // computed before what they gate
   for (uint64_t seed = 0; seed < Seeds().count; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
       if (node.operation == Operation::kGate) {
         const GraphNode& normed = graph.producer(node.inputs[1]);
-        gated += normed.operation == Operation::kHeadNorm &&
-                         graph.producer(normed.inputs[0]).operation == Operation::kDeltaNet
-                     ? 1
-                     : 0;
+        const bool gates_net = normed.operation == Operation::kHeadNorm &&
+                               graph.producer(normed.inputs[0]).operation == Operation::kDeltaNet;
+        gated += gates_net ? 1 : 0;
+        early_gates += gates_net && node.inputs[0] < normed.inputs[0] ? 1 : 0;
       }
       if (node.operation != Operation::kDeltaNet) continue;
+      const bool is_sliced = graph.producer(node.inputs[3]).operation == Operation::kSliceHeads;
+      row_decays += node.decay_count > 1 ? 1 : 0;
+      sliced_decays += node.decay_count > 1 && is_sliced ? 1 : 0;
       (node.delta.is_tiled ? tiled : grouped) += 1;
       shared_keys += node.delta.value_heads > node.delta.key_heads ? 1 : 0;
-      sliced += graph.producer(node.inputs[3]).operation == Operation::kSliceHeads ? 1 : 0;
+      sliced += is_sliced ? 1 : 0;
     }
   }
-  for (const size_t count : {tiled, grouped, shared_keys, sliced, gated}) EXPECT_GT(count, 1U);
+  for (const size_t count :
+       {tiled, grouped, shared_keys, sliced, gated, row_decays, sliced_decays, early_gates}) {
+    EXPECT_GT(count, 1U);
+  }
 }
 
 TEST(RandomGraphs, have_every_form_of_scans) {

@@ -24,7 +24,8 @@ ValueId RandomStateLayers::convolution(ValueId h) {
 }
 
 // Its inputs are products that are convolved or not, and then activated or not; values may be cut
-// within a key head's. What it gives is normed and gated in most graphs.
+// within a key head's. Each row of its states may have a decay of its own. What it gives is normed
+// and gated in most graphs.
 ValueId RandomStateLayers::delta_net(ValueId h) {
   const DeltaShape shape = {.value_heads = 2 * (1 + pick_of_states(3)),
                             .key_heads = 1 + pick_of_states(2),
@@ -41,27 +42,35 @@ ValueId RandomStateLayers::delta_net(ValueId h) {
   const ValueId q = input(shape.key_heads * dimension);
   const ValueId k = input(shape.key_heads * dimension);
   const ValueId v = input(wide);
-  const auto [beta, alpha] = head_factors(h, shape);
+  const auto [beta, alpha] = head_factors(h, shape, pick_of_decays(2) == 0 ? dimension : size_t{1});
+  const bool is_normed = pick_of_states(4) != 0;
+  const bool is_gated = is_normed && pick_of_states(4) != 0;
+  // What gates the results may come before them.
+  const bool is_early = pick_of_decays(3) == 0;
+  const ValueId early = is_gated && is_early ? product(product(h, wide), wide) : kNone;
   const ValueId y = graph_.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
-                                     vector("bias", shape.value_heads), shape);
-  if (pick_of_states(4) == 0) return product(y, graph_.columns(h));
+                                     vector("bias", graph_.columns(alpha)), shape);
+  if (!is_normed) return product(y, graph_.columns(h));
   const WeightId weight = vector("norm", wide / shape.value_heads);
   const ValueId normed = graph_.head_norm(y, weight, kEpsilon, shape.value_heads);
-  if (pick_of_states(4) == 0) return product(normed, graph_.columns(h));
-  const ValueId open = product(h, wide);
+  if (!is_gated) return product(normed, graph_.columns(h));
+  const ValueId open = early == kNone ? product(h, wide) : early;
   return product(graph_.gate(ActivationFunction::kSilu, open, normed), graph_.columns(h));
 }
 
 // Beta and alpha: two products, or for each key head a part of one's columns.
-std::array<ValueId, 2> RandomStateLayers::head_factors(ValueId h, const DeltaShape& shape) {
+std::array<ValueId, 2> RandomStateLayers::head_factors(ValueId h, const DeltaShape& shape,
+                                                       size_t decays) {
   if (pick_of_states(2) == 0) {
     const ValueId beta = product(h, shape.value_heads);
-    return {beta, product(h, shape.value_heads)};
+    const bool is_narrow = decays > 1 && pick_of_decays(2) == 0;
+    const ValueId read = is_narrow ? product(h, weights_.width(32)) : h;
+    return {beta, product(read, shape.value_heads * decays)};
   }
   const size_t each = shape.value_heads / shape.key_heads;
-  const ValueId both = product(h, 2 * shape.value_heads);
+  const ValueId both = product(h, (1 + decays) * shape.value_heads);
   const ValueId beta = graph_.slice_heads(both, shape.key_heads, 0, each);
-  return {beta, graph_.slice_heads(both, shape.key_heads, each, each)};
+  return {beta, graph_.slice_heads(both, shape.key_heads, each, each * decays)};
 }
 
 // Its inputs are products that are convolved or not. What it gives is gated in most graphs, and

@@ -26,7 +26,8 @@ class RandomStateLayers {
         weights_(std::move(weights)),
         states_(~(seed * 0xd1342543de82ef95U)),
         scans_(seed * 0xd1342543de82ef95U),
-        columns_(seed * 0xa0761d6478bd642fU) {}
+        columns_(seed * 0xa0761d6478bd642fU),
+        decays_(~(seed * 0xa0761d6478bd642fU)) {}
 
   bool picks_convolution() { return pick_of_states(4) == 0; }
   // Adds to y, of as many columns as h, what some such layers make of h. `large_blocks`: rows hold
@@ -39,6 +40,8 @@ class RandomStateLayers {
   // Draws scans of Mamba-2, and of Mamba-1: likewise.
   size_t pick_of_scans(size_t count) { return scans_() % count; }
   size_t pick_of_columns(size_t count) { return columns_() % count; }
+  // Draws decays of delta nets' rows: likewise.
+  size_t pick_of_decays(size_t count) { return decays_() % count; }
 
   WeightId vector(const char* kind, size_t count) { return weights_.vector(kind, count); }
   ValueId product(ValueId x, size_t rows) {
@@ -46,7 +49,7 @@ class RandomStateLayers {
   }
   ValueId convolution(ValueId h);
   ValueId delta_net(ValueId h);
-  std::array<ValueId, 2> head_factors(ValueId h, const DeltaShape& shape);
+  std::array<ValueId, 2> head_factors(ValueId h, const DeltaShape& shape, size_t decays);
   ValueId scan(ValueId h);
   ValueId scan_columns(ValueId h);
 
@@ -55,6 +58,7 @@ class RandomStateLayers {
   std::mt19937_64 states_;
   std::mt19937_64 scans_;
   std::mt19937_64 columns_;
+  std::mt19937_64 decays_;
   bool has_large_blocks_ = false;
 };
 

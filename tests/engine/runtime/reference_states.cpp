@@ -60,19 +60,28 @@ std::vector<double> ReferenceWalk::delta_head(const GraphNode& node, size_t head
     const double root = each == &q ? std::sqrt(static_cast<double>(dimension)) : 1;
     for (double& x : *each) x = moved(x / std::sqrt(squares) / root, kFunction);
   }
-  const double raw = *of(4, head) + double{weights_[node.bias][head]};
-  const double decay =
-      moved(std::exp(double{weights_[node.weight][head]} * std::log1p(std::exp(raw))), kFunction);
+  std::vector<double> decays(dimension);  // by row of the state, which may have one for all
+  for (size_t i = 0; i < dimension; ++i) {
+    const size_t place = head * node.decay_count + i;
+    const double raw = *of(4, place) + double{weights_[node.bias][place]};
+    const double rate = double{weights_[node.weight][head]};
+    decays[i] = moved(std::exp(rate * std::log1p(std::exp(raw))), kFunction);
+    if (node.decay_count > 1) continue;
+    std::ranges::fill(decays, decays[0]);
+    break;
+  }
   const double beta = moved(1 / (1 + std::exp(-*of(3, head))), kFunction);
   const double error = kF32 * std::sqrt(static_cast<double>(dimension));
   std::vector<double> output(columns);
   for (size_t column = 0; column < columns; ++column) {
     double kept = 0;
-    for (size_t i = 0; i < dimension; ++i) kept += k[i] * moved(state[i * columns + column], error);
-    const double change = beta * moved(*of(0, head * columns + column) - decay * kept, kF32);
+    for (size_t i = 0; i < dimension; ++i) {
+      kept += k[i] * decays[i] * moved(state[i * columns + column], error);
+    }
+    const double change = beta * moved(*of(0, head * columns + column) - kept, kF32);
     for (size_t i = 0; i < dimension; ++i) {
       double& cell = state[i * columns + column];
-      cell = moved(decay * cell + k[i] * change, kF32);
+      cell = moved(decays[i] * cell + k[i] * change, kF32);
       output[column] += q[i] * moved(cell, error);
     }
   }

@@ -82,14 +82,15 @@ Graph graph_with_states(uint64_t seed) {
   return graph;
 }
 
-// By seed: the heads, how value heads belong to key heads, and the format of all matrices.
-Graph graph_with_delta_net(uint64_t seed) {
+// By seed: the heads, how value heads belong to key heads, and the format of all matrices. With
+// decays of each row of a state these are of low rank, and so is what gates the results.
+Graph make_delta_net(uint64_t seed, bool has_row_decays) {
   constexpr size_t kColumns = 96;
+  const size_t dimension = seed % 4 == 3 ? 48 : 32;
   const DeltaShape shape = {.value_heads = seed % 2 == 0 ? size_t{4} : size_t{6},
                             .key_heads = seed % 3 == 2 ? size_t{1} : size_t{2},
                             .is_tiled = seed / 2 % 2 == 0,
                             .epsilon = 1e-6F};
-  const size_t dimension = seed % 4 == 3 ? 48 : 32;
   const size_t values = seed % 3 == 1 ? 96 : 32;
   Graph graph;
   const SeededWeights weights(graph, seed);
@@ -105,19 +106,35 @@ Graph graph_with_delta_net(uint64_t seed) {
   const ValueId k = convolved(shape.key_heads * dimension);
   const ValueId v = convolved(shape.value_heads * values);
   const ValueId beta = graph.matmul(h, weights.matrix(shape.value_heads, kColumns));
-  const ValueId alpha = graph.matmul(h, weights.matrix(shape.value_heads, kColumns));
+  const auto narrow = [&](size_t columns) {
+    const ValueId read = has_row_decays ? graph.matmul(h, weights.matrix(64, kColumns)) : h;
+    return graph.matmul(read, weights.matrix(columns, graph.columns(read)));
+  };
+  const size_t decays = shape.value_heads * (has_row_decays ? dimension : 1);
+  const ValueId alpha = narrow(decays);
+  // Before the delta net, if it is no product of what the others are.
+  ValueId open = has_row_decays ? narrow(shape.value_heads * values) : kNone;
   const ValueId y =
       graph.delta_net(v, q, k, beta, alpha, weights.vector("decay", shape.value_heads),
-                      weights.vector("bias", shape.value_heads), shape);
+                      weights.vector("bias", decays), shape);
   const ValueId normed =
       graph.head_norm(y, weights.vector("norm", values), 1e-6F, shape.value_heads);
-  const ValueId open = graph.matmul(h, weights.matrix(shape.value_heads * values, kColumns));
-  const ValueId gated = graph.gate(ActivationFunction::kSilu, open, normed);
+  if (!has_row_decays) open = narrow(shape.value_heads * values);
+  const auto function = has_row_decays ? ActivationFunction::kSigmoid : ActivationFunction::kSilu;
+  const ValueId gated = graph.gate(function, open, normed);
   x = graph.add(x, graph.matmul(gated, weights.matrix(kColumns, shape.value_heads * values)));
   const ValueId last =
       graph.rms_norm(graph.select_rows(x), weights.vector("norm", kColumns), 1e-5F);
   graph.set_logits(graph.matmul(last, table));
   return graph;
+}
+
+Graph graph_with_delta_net(uint64_t seed) {
+  return make_delta_net(seed, /*has_row_decays=*/false);
+}
+
+Graph graph_with_row_decays(uint64_t seed) {
+  return make_delta_net(seed, /*has_row_decays=*/true);
 }
 
 // By seed: the heads, their groups and sizes, what is made of their results, and the format of all
@@ -201,6 +218,7 @@ void for_each_graph(Check check) {
   const std::vector<std::pair<const char*, Graph (*)(uint64_t)>> makers = {
       {"convolutions", graph_with_states},
       {"delta net", graph_with_delta_net},
+      {"delta net of row decays", graph_with_row_decays},
       {"scan", graph_with_scan},
       {"scan of columns", graph_with_column_scan}};
   for (const auto& [name, make] : makers) {
