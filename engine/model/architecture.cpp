@@ -61,6 +61,7 @@ constexpr std::array kArchitectures = {
     Architecture{"jamba", build_jamba},
     Architecture{"jina-bert-v2", build_jina_bert_v2},
     Architecture{"jina-bert-v3", build_jina_bert_v3},
+    Architecture{"kimi-linear", build_kimi_linear},
     Architecture{"lfm2", build_lfm2},
     Architecture{"lfm2moe", build_lfm2moe},
     Architecture{"llama", build_llama},

@@ -87,6 +87,7 @@ Result<Model> build_jais2(const ModelSource& source);
 Result<Model> build_jamba(const ModelSource& source);
 Result<Model> build_jina_bert_v2(const ModelSource& source);
 Result<Model> build_jina_bert_v3(const ModelSource& source);
+Result<Model> build_kimi_linear(const ModelSource& source);
 Result<Model> build_lfm2(const ModelSource& source);
 Result<Model> build_lfm2moe(const ModelSource& source);
 Result<Model> build_llama(const ModelSource& source);

@@ -829,6 +829,20 @@ def scan_layout(family: Family, rest: str, values: np.ndarray) -> dict[str, np.n
     return make() if make else None
 
 
+def kimi_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
+    """Kimi Delta Attention: one convolution there, of queries, keys and values."""
+    part = rest.removeprefix("self_attn.").removeprefix("forget_gate.").removesuffix(".weight")
+    if part == "conv1d":
+        return {f"ssm_conv1d_{name}.weight": piece.reshape(1, -1, 1, values.shape[-1])
+                for name, piece in zip("qkv", np.split(values, 3))}
+    if part == "A_log":
+        return {"ssm_a": -np.exp(values)}
+    name = {"f_a_proj": "ssm_f_a.weight", "f_b_proj": "ssm_f_b.weight", "dt_bias": "ssm_dt.bias",
+            "b_proj": "ssm_beta.weight", "g_a_proj": "ssm_g_a.weight",
+            "g_b_proj": "ssm_g_b.weight", "o_norm": "ssm_norm.weight"}.get(part)
+    return {name: values} if name else None
+
+
 def mamba_layout(_: Family, rest: str, values: np.ndarray) -> dict[str, np.ndarray] | None:
     """State spaces of Mamba-1, with Jamba's norms and without."""
     if rest == "pre_ff_layernorm.weight":
@@ -1307,6 +1321,18 @@ FAMILIES = (
     Family("qwen3next", "qwen3next", "Qwen3NextForCausalLM", layout=next_layout, **NEXT),
     Family("qwen3next-old", "qwen3next", "Qwen3NextForCausalLM", layout=old_next_layout,
            same_as="qwen3next", **NEXT),
+    Family("kimi-linear", "kimi-linear", "KimiLinearForCausalLM",
+           {"layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            "mlp_layer_types": ["dense", "sparse", "sparse"], "linear_head_dim": 32,
+            "linear_num_heads": 4, "routed_scaling_factor": 2.5, "n_shared_experts": 1,
+            "n_group": 1, "topk_group": 1},
+           {"ssm.conv_kernel": 4, "kda.head_dim": 32, "leading_dense_block_count": 1,
+            "expert_shared_count": 1, "expert_weights_scale": 2.5,
+            "expert_gating_func": gguf.ExpertGatingFuncType.SIGMOID},
+           layers=3, epsilon=1e-6, heads=4, latent=Latent(), experts=4, chosen=2,
+           expert_feed_forward=20, layer_gain=0.5, selection_biases=(0.6, -0.4),
+           layout=kimi_layout, gains=SCAN_GAINS,
+           last_keys={"attention.head_count_kv": [0, 1, 0]}),
     Family("mamba", "mamba", "MambaForCausalLM",
            {"state_size": 16, "time_step_rank": 32, "intermediate_size": 64,
             "layer_norm_epsilon": 1e-5},

@@ -221,6 +221,7 @@ ValueId DecoderBuilder::attend(const std::string& block, size_t layer, ValueId h
 ValueId DecoderBuilder::attend_latents(const std::string& block, size_t layer, ValueId h) {
   LatentAttention latent = *shape_.latent_attention;
   latent.epsilon = shape_.epsilon;
+  latent.is_rotated = has_rotary(layer);
   latent.traits = attention_traits(block, layer);
   latent.temperature = shape_.temperature;
   if (traits_.has_indexer) {

@@ -97,6 +97,14 @@ Result<void> check_heads(const std::string& architecture, const std::vector<size
 
 Result<void> read_delta_nets(ModelKeys& keys, const std::string& architecture,
                              const DecoderTraits& traits, DecoderShape& shape) {
+  if (traits.delta_nets == DeltaHeads::kKimi) {
+    const auto net = read_kimi_delta_net(keys, architecture, shape.sizes.heads);
+    if (!net) return std::unexpected(net.error());
+    for (LayerShape& layer : shape.layers) layer.has_delta_net = layer.kv_heads == 0;
+    shape.delta_net = *net;
+    shape.delta_net->norm_epsilon = shape.epsilon;
+    return {};
+  }
   const auto net = read_delta_net(keys, architecture, traits.delta_nets == DeltaHeads::kTiled);
   const size_t layers = shape.layers.size();
   const std::vector<bool> recurrent = read_recurrent_layers(keys, layers);
@@ -105,6 +113,7 @@ Result<void> read_delta_nets(ModelKeys& keys, const std::string& architecture,
     shape.layers[layer].has_delta_net = recurrent[layer];
   }
   shape.delta_net = *net;
+  shape.delta_net->norm_epsilon = shape.epsilon;
   shape.delta_net->heads.epsilon = shape.epsilon;
   return keys.result();
 }
@@ -146,11 +155,14 @@ Result<void> read_attention(ModelKeys& keys, const std::string& architecture,
   const uint64_t least = traits.may_lack_parts ? 0 : 1;
   const std::vector<size_t> heads = keys.counts("attention.head_count", count, least, kMostColumns);
   shape.sizes.heads = std::max<size_t>(1, heads.empty() ? 0 : std::ranges::max(heads));
-  const bool has_kv_heads = !traits.has_latent_attention && keys.has("attention.head_count_kv");
+  const bool is_kimi = traits.delta_nets == DeltaHeads::kKimi;
+  const bool has_kv_heads =
+      (!traits.has_latent_attention || is_kimi) && keys.has("attention.head_count_kv");
   const std::vector<size_t> kv_heads =
       has_kv_heads
           ? keys.counts("attention.head_count_kv", count,
-                        traits.has_convolutions || traits.state_spaces ? 0 : least, kMostColumns)
+                        traits.has_convolutions || traits.state_spaces || is_kimi ? 0 : least,
+                        kMostColumns)
           : heads;
   if (auto read = keys.result(); !read) return read;
   if (auto checked = check_heads(architecture, heads, kv_heads); !checked) return checked;

@@ -102,7 +102,11 @@ struct DecoderSizes {
 };
 
 // The key heads of a delta net's value heads: DeltaShape's.
-enum class DeltaHeads : uint8_t { kGrouped, kTiled };
+enum class DeltaHeads : uint8_t {
+  kGrouped,
+  kTiled,
+  kKimi,  // Kimi Delta Attention: each has its own, in the layers without KV heads
+};
 
 // The layers that have a state space (state_space.h).
 enum class StateSpaces : uint8_t {

@@ -40,6 +40,16 @@ Result<Model> build_mistral4(const ModelSource& source) {
   return build_mixture(source, GatingFunction::kSoftmax);
 }
 
+// Kimi Linear: Kimi Delta Attention in most layers, latent attention without positions in the
+// others.
+Result<Model> build_kimi_linear(const ModelSource& source) {
+  return build_decoder(source, {.has_rotary = [](size_t) { return false; },
+                                .delta_nets = DeltaHeads::kKimi,
+                                .experts = Presence::kRequired,
+                                .mixture = {.gating = GatingFunction::kSigmoid},
+                                .has_latent_attention = true});
+}
+
 Result<Model> build_deepseek32(const ModelSource& source) {
   return build_decoder(source, {.experts = Presence::kRequired,
                                 .mixture = {.is_normalized = false},

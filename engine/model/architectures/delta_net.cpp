@@ -6,6 +6,8 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kUsualInterval = 4;
+// Of norms of queries and keys; files do not say it.
+constexpr float kKimiEpsilon = 1e-6F;
 
 // Values of a layer that the delta net and its gate read.
 struct DeltaInputs {
@@ -36,6 +38,9 @@ class DeltaBuilder {
   void add_products();
   void add_old_products();
   void add_factors();
+  ValueId add_with_row_decays();
+  ValueId multiply_twice(const std::string& narrow, const std::string& wide);
+  ValueId convolve_alone(const Product& product, const std::string& name);
   // Convolves what lies from column `first` on among all that is convolved.
   ValueId convolve(ValueId x, size_t first);
 
@@ -93,6 +98,49 @@ void DeltaBuilder::add_factors() {
   inputs_.alpha = slice(x, group, group);
 }
 
+// Of the narrow matrix and the wide one behind it.
+ValueId DeltaBuilder::multiply_twice(const std::string& narrow, const std::string& wide) {
+  const size_t between = net_.dimension;
+  const WeightId first = tensors_.matrix(block_ + narrow, between, graph_.columns(h_));
+  const WeightId second = tensors_.matrix(block_ + wide, net_.values(), between);
+  return tensors_.failed() ? h_ : graph_.matmul(graph_.matmul(h_, first), second);
+}
+
+ValueId DeltaBuilder::convolve_alone(const Product& product, const std::string& name) {
+  const ValueId x = multiply(product);
+  const size_t columns = graph_.columns(x);
+  const WeightId factors = tensors_.rows_of_vector(block_ + name, columns, net_.taps, 0, columns);
+  if (tensors_.failed()) return x;
+  return graph_.activation(ActivationFunction::kSilu, graph_.convolve(x, factors));
+}
+
+ValueId DeltaBuilder::add_with_row_decays() {
+  const size_t heads = net_.heads.value_heads;
+  const size_t columns = graph_.columns(h_);
+  const std::array<ProductName, 3> names = {
+      {{"attn_q", net_.keys()}, {"attn_k", net_.keys()}, {"attn_v", net_.values()}}};
+  const std::vector<Product> made = tensors_.products(block_, names, "attn_qkv", columns);
+  const Product beta = tensors_.product(block_, {"ssm_beta", heads}, columns);
+  const WeightId decay = tensors_.rows_of_vector(block_ + "ssm_a", heads, 1, 0, heads);
+  const WeightId bias =
+      tensors_.vector(block_ + "ssm_dt.bias", heads * net_.dimension, Presence::kRequired);
+  const WeightId norm =
+      tensors_.vector(block_ + "ssm_norm.weight", net_.value_dimension, Presence::kRequired);
+  const Product output = tensors_.product(block_, {"attn_output", columns}, net_.values());
+  if (tensors_.failed()) return h_;
+  const ValueId queries = convolve_alone(made[0], "ssm_conv1d_q.weight");
+  const ValueId keys = convolve_alone(made[1], "ssm_conv1d_k.weight");
+  const ValueId values = convolve_alone(made[2], "ssm_conv1d_v.weight");
+  const ValueId alpha = multiply_twice("ssm_f_a.weight", "ssm_f_b.weight");
+  const ValueId open = multiply_twice("ssm_g_a.weight", "ssm_g_b.weight");
+  if (tensors_.failed()) return h_;
+  const ValueId y =
+      graph_.delta_net(values, queries, keys, multiply(beta), alpha, decay, bias, net_.heads);
+  const ValueId normed = graph_.head_norm(y, norm, net_.norm_epsilon, heads);
+  return graph_.matmul(graph_.gate(ActivationFunction::kSigmoid, open, normed), output.weight,
+                       output.bias);
+}
+
 ValueId DeltaBuilder::convolve(ValueId x, size_t first) {
   const size_t all = 2 * net_.keys() + net_.values();
   const WeightId factors = tensors_.rows_of_vector(block_ + "ssm_conv1d.weight", all, net_.taps,
@@ -102,6 +150,7 @@ ValueId DeltaBuilder::convolve(ValueId x, size_t first) {
 }
 
 ValueId DeltaBuilder::add() {
+  if (net_.has_row_decays) return add_with_row_decays();
   const size_t heads = net_.heads.value_heads;
   const bool is_old = tensors_.has(block_ + "ssm_in.weight");
   is_old ? add_old_products() : add_products();
@@ -119,7 +168,7 @@ ValueId DeltaBuilder::add() {
   if (tensors_.failed()) return h_;
   const ValueId y =
       graph_.delta_net(values, queries, keys, inputs_.beta, inputs_.alpha, decay, bias, net_.heads);
-  const ValueId normed = graph_.head_norm(y, norm, net_.heads.epsilon, heads);
+  const ValueId normed = graph_.head_norm(y, norm, net_.norm_epsilon, heads);
   const ValueId open = is_old ? inputs_.gate : multiply(gate_);
   const ValueId gated = graph_.gate(ActivationFunction::kSilu, open, normed);
   return graph_.matmul(gated, output.weight, output.bias);
@@ -147,6 +196,23 @@ Result<DeltaNet> read_delta_net(ModelKeys& keys, const std::string& architecture
         architecture, net.heads.key_heads, heads, values, net.taps, kHeadBlock, kLeastTaps);
   }
   net.value_dimension = values / heads;
+  return net;
+}
+
+Result<DeltaNet> read_kimi_delta_net(ModelKeys& keys, const std::string& architecture,
+                                     size_t heads) {
+  DeltaNet net;
+  net.has_row_decays = true;
+  net.heads.key_heads = net.heads.value_heads = heads;
+  net.heads.epsilon = kKimiEpsilon;
+  net.dimension = keys.count("kda.head_dim", {}, kMostDeltaDimensions);
+  net.value_dimension = net.dimension;
+  net.taps = keys.count("ssm.conv_kernel", {}, kMostTaps, kLeastTaps);
+  if (auto read = keys.result(); !read) return std::unexpected(read.error());
+  if (net.dimension % kHeadBlock != 0) {
+    return invalid_input("{}.kda.head_dim is {}; known are multiples of {}", architecture,
+                         net.dimension, kHeadBlock);
+  }
   return net;
 }
 

@@ -37,7 +37,7 @@ Queries add_queries(Graph& graph, ModelTensors& tensors, const LatentAttention& 
   const ValueId own = graph.slice_heads(all, shape.heads, 0, shape.own_dimension);
   const ValueId rotated =
       graph.slice_heads(all, shape.heads, shape.own_dimension, shape.rope_dimension);
-  return {own, graph.rotary(rotated, shape.heads)};
+  return {own, shape.is_rotated ? graph.rotary(rotated, shape.heads) : rotated};
 }
 
 // A token's latent, and the rotated dimensions of its key.
@@ -55,7 +55,8 @@ Latent add_latent(Graph& graph, ModelTensors& tensors, const LatentAttention& sh
   const ValueId all = graph.matmul(h, matrix);
   const ValueId latent = graph.slice_heads(all, 1, 0, shape.latent);
   const ValueId rotated = graph.slice_heads(all, 1, shape.latent, shape.rope_dimension);
-  return {graph.rms_norm(latent, norm, shape.epsilon), graph.rotary(rotated, 1)};
+  return {graph.rms_norm(latent, norm, shape.epsilon),
+          shape.is_rotated ? graph.rotary(rotated, 1) : rotated};
 }
 
 }  // namespace

@@ -23,6 +23,7 @@ struct LatentAttention {
   size_t own_dimension = 0;    // of a head's queries and keys, without positions
   size_t rope_dimension = 0;   // with positions
   size_t value_dimension = 0;  // of a head
+  bool is_rotated = true;      // these; else they have no positions either
   float epsilon = 0;
   AttentionTraits traits = {};
   std::optional<Temperature> temperature = std::nullopt;  // of queries
