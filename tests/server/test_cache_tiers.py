@@ -141,7 +141,7 @@ def test_a_second_daemon_goes_on_without_the_files(start, tmp_path):
 
 # Models whose layers keep states: short convolutions, gated delta nets, and scans with and without
 # attention beside them.
-HYBRIDS = ("lfm2", "qwen35", "mamba", "mamba2", "granitehybrid")
+HYBRIDS = ("lfm2", "qwen35", "kimi-linear", "mamba", "mamba2", "granitehybrid")
 TURN = [5 + number * 7 % 80 for number in range(200)]  # three pages, and the state behind them
 FEW_SLOTS = (*SMALL, "--sequences", "2")  # so that checkpoints make way, too
 

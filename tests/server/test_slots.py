@@ -46,7 +46,8 @@ def tiers(tmp_path):
     return ("--cache-dir", str(tmp_path / "cache"), "--cache-disk", "1")
 
 
-@pytest.mark.parametrize("family", ["lfm2", "qwen35", "mamba", "mamba2", "granitehybrid", "arcee"])
+@pytest.mark.parametrize("family", ["lfm2", "qwen35", "kimi-linear", "mamba", "mamba2",
+                                    "granitehybrid", "arcee"])
 def test_a_saved_conversation_goes_on_with_the_same_bits(start, tiers, family):
     model = FIXTURES / f"families/{family}.gguf"
     straight = start(*SMALL, model=model).wait_until_ready()

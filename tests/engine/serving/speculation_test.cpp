@@ -429,7 +429,8 @@ TEST_F(SpeculationTest, a_drafter_may_draft_what_is_no_token) {
 }
 
 // Delta nets, short convolutions and scans, with attention beside them or without.
-constexpr std::array kWithStates = {"qwen35", "lfm2", "mamba", "mamba2", "jamba", "granitehybrid"};
+constexpr std::array kWithStates = {"qwen35", "kimi-linear", "lfm2",         "mamba",
+                                    "mamba2", "jamba",       "granitehybrid"};
 
 TEST_F(SpeculationTest, no_drafter_changes_answers_of_models_with_states) {
   for (const char* model : kWithStates) {
