@@ -283,12 +283,11 @@ void Splitter::split_product(const GraphNode& node) {
     case Role::kActivation: {
       const GraphNode& reader = *roles_.consumer(node.output);
       size_t block = units_.block_behind(node.output, reader);
-      // The other product of the gate, if that is cut already. A delta net's have other columns.
+      // As what is read beside it, a gate's other product say, if that is cut and as wide.
       for (const ValueId product : reader.inputs) {
         const ValueId before = cut_before(product);
-        const ValueSplit& cut_already = split_.values[before];
-        if (cut_already.kind == SplitKind::kSliced && graph_.columns(before) == rows) {
-          return split_by_rows(node, cut_already.columns, false);
+        if (split_.values[before].kind == SplitKind::kSliced && graph_.columns(before) == rows) {
+          return split_by_rows(node, split_.values[before].columns, false);
         }
         const GraphNode& producer = graph_.producer(product);
         if (is_product(producer)) block = std::lcm(block, units_.bias_block(producer));

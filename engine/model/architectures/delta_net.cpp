@@ -6,7 +6,7 @@ namespace lockstep {
 namespace {
 
 constexpr size_t kUsualInterval = 4;
-// Of norms of queries and keys; files do not say it.
+// The norms of queries and keys have it; files do not say it.
 constexpr float kKimiEpsilon = 1e-6F;
 
 // Values of a layer that the delta net and its gate read.
@@ -98,7 +98,7 @@ void DeltaBuilder::add_factors() {
   inputs_.alpha = slice(x, group, group);
 }
 
-// Of the narrow matrix and the wide one behind it.
+// Multiplies with the narrow matrix and then with the wide one.
 ValueId DeltaBuilder::multiply_twice(const std::string& narrow, const std::string& wide) {
   const size_t between = net_.dimension;
   const WeightId first = tensors_.matrix(block_ + narrow, between, graph_.columns(h_));

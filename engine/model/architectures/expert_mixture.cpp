@@ -83,7 +83,7 @@ ValueId add_scores(Graph& graph, ModelTensors& tensors, const ExpertMixture& mix
   return graph.matmul(read, router.weight, router.bias);
 }
 
-// Of gated feed-forwards the gate's product and the other one, else that alone.
+// `values`: the gate's product and the other one, or that alone where there is no gate.
 ValueId activate(Graph& graph, const ExpertMixture& mixture, const std::vector<ValueId>& values) {
   return mixture.is_gated ? graph.gate(mixture.activation, values[0], values[1])
                           : graph.activation(mixture.activation, values[0]);
@@ -110,7 +110,7 @@ ValueId add_shared_experts(Graph& graph, ModelTensors& tensors, const ExpertMixt
   return graph.scale_rows(ActivationFunction::kSigmoid, graph.matmul(h, factors), shared);
 }
 
-// What experts read: the residual, or a narrower product of it.
+// Experts read the residual, or a narrower product of it.
 ValueId add_latent(Graph& graph, ModelTensors& tensors, const ExpertMixture& mixture,
                    const std::string& block, ValueId h) {
   if (mixture.latent == 0) return h;

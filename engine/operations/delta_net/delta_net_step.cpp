@@ -72,7 +72,7 @@ class DeltaHead {
   DeltaToken tokens_[kTokensAtOnce];
   alignas(64) float q_[kTokensAtOnce][kMostDeltaDimensions];
   alignas(64) float k_[kTokensAtOnce][kMostDeltaDimensions];
-  // Of heads that have several decays: these, and k times these.
+  // The decays of heads that have several, and k times these.
   alignas(64) float decays_[kTokensAtOnce][kMostDeltaDimensions];
   alignas(64) float kept_k_[kTokensAtOnce][kMostDeltaDimensions];
   alignas(64) float values_[kTokensAtOnce][kMostGatedDimensions];

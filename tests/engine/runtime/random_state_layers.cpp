@@ -45,7 +45,7 @@ ValueId RandomStateLayers::delta_net(ValueId h) {
   const auto [beta, alpha] = head_factors(h, shape, pick_of_decays(2) == 0 ? dimension : size_t{1});
   const bool is_normed = pick_of_states(4) != 0;
   const bool is_gated = is_normed && pick_of_states(4) != 0;
-  // What gates the results may come before them.
+  // The product that gates the results may come before them.
   const bool is_early = pick_of_decays(3) == 0;
   const ValueId early = is_gated && is_early ? product(product(h, wide), wide) : kNone;
   const ValueId y = graph_.delta_net(v, q, k, beta, alpha, vector("decay", shape.value_heads),
