@@ -247,6 +247,56 @@ TEST_F(ArchitectureTest, latents_are_whole_blocks_within_the_widest_head) {
             "may be 576");
 }
 
+TEST_F(ArchitectureTest, heads_of_kimi_delta_attention_are_whole_blocks) {
+  const auto error = [&](uint32_t dimension, uint32_t taps) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("kimi-linear"));
+    const auto add = [&](const std::string& name, auto number) {
+      file.add("kimi-linear." + name, number);
+    };
+    add("block_count", uint32_t{2});
+    add("embedding_length", uint32_t{64});
+    add("feed_forward_length", uint32_t{40});
+    add("context_length", uint32_t{128});
+    add("attention.head_count", uint32_t{4});
+    file.add_array("kimi-linear.attention.head_count_kv", std::vector<uint32_t>{0, 1});
+    add("attention.kv_lora_rank", uint32_t{64});
+    add("rope.dimension_count", uint32_t{16});
+    add("attention.key_length_mla", uint32_t{48});
+    add("attention.value_length_mla", uint32_t{32});
+    add("attention.layer_norm_rms_epsilon", 1e-5F);
+    add("expert_count", uint32_t{4});
+    add("expert_used_count", uint32_t{2});
+    add("kda.head_dim", dimension);
+    add("ssm.conv_kernel", taps);
+    return error_of(file);
+  };
+  EXPECT_EQ(error(32, 4), "tensor token_embd.weight is missing");
+  EXPECT_EQ(error(48, 4), "kimi-linear.kda.head_dim is 48; known are multiples of 32");
+  EXPECT_EQ(error(288, 4), "kimi-linear.kda.head_dim is 288; it must be from 1 to 256");
+  EXPECT_EQ(error(32, 1), "kimi-linear.ssm.conv_kernel is 1; it must be from 2 to 16");
+}
+
+// Layers of one model differ in how many experts a token goes to (Nemotron 3 Puzzle).
+TEST_F(ArchitectureTest, mixtures_that_differ_from_layer_to_layer_are_refused) {
+  GgufWriter file;
+  file.add("general.architecture", std::string("nemotron_h_moe"));
+  const auto add = [&](const std::string& name, auto value) {
+    file.add("nemotron_h_moe." + name, value);
+  };
+  add("block_count", uint32_t{2});
+  add("embedding_length", uint32_t{64});
+  file.add_array("nemotron_h_moe.feed_forward_length", std::vector<uint32_t>{0, 40});
+  add("context_length", uint32_t{128});
+  add("attention.head_count", uint32_t{4});
+  file.add_array("nemotron_h_moe.attention.head_count_kv", std::vector<uint32_t>{1, 0});
+  add("attention.layer_norm_rms_epsilon", 1e-5F);
+  add("expert_count", uint32_t{4});
+  file.add_array("nemotron_h_moe.expert_used_count", std::vector<uint32_t>{0, 2});
+  EXPECT_NE(error_of(file).find("nemotron_h_moe.expert_used_count"), std::string::npos)
+      << error_of(file);
+}
+
 TEST_F(ArchitectureTest, experts_that_are_missing_or_have_another_shape_are_named) {
   EXPECT_EQ(error_of(without(tiny_mixture("llama"), "blk.0.ffn_gate_inp.weight")),
             "tensor blk.0.ffn_gate_inp.weight is missing");
