@@ -87,6 +87,17 @@ class DeltaNets:
 
 
 @dataclasses.dataclass(frozen=True)
+class RowDecays:
+    """Delta nets with a decay for each row of a state, in the layers that do not attend."""
+    head_size: int = 128
+    taps: int = 4
+
+    @property
+    def keys(self) -> dict:
+        return {"ssm.conv_kernel": self.taps, "kda.head_dim": self.head_size}
+
+
+@dataclasses.dataclass(frozen=True)
 class SharingLayers:
     """The last layers, which read the keys and values of earlier ones."""
     count: int
@@ -224,8 +235,10 @@ class Shape:
     window: Window | None = None
     layer_embedding: int = 0  # columns of an embedding that each layer has of each token
     sharing: SharingLayers | None = None
-    attending: tuple[int, ...] = ()  # layers, where others have a short convolution; (): all
+    # Layers, where others have a short convolution, or what `row_decays` says; (): all.
+    attending: tuple[int, ...] = ()
     delta_nets: DeltaNets | None = None
+    row_decays: RowDecays | None = None
     vectors: tuple[str, ...] = ()  # beside the family's
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
@@ -328,6 +341,11 @@ SHAPES = {
                      latents=Latents(512, 1536, 128), vectors=("exp_probs_b.bias",),
                      keys=yarn(32.0, 4096, log_multiplier=0.1, beta_fast=1.0, beta_slow=1.0)
                      | SIGMOID_KEYS),
+    "kimi-linear-48b-a3b": Shape("kimi-linear", 27, 2304, 9216, 32, 1, 128, 163840, 1048576, 1e4,
+                                 1e-5, False, mixture=Mixture(256, 8, 1024, 1, 1, scale=2.446),
+                                 rotary_size=64, latents=Latents(512, 0, 128),
+                                 attending=(3, 7, 11, 15, 19, 23, 26), row_decays=RowDecays(),
+                                 vectors=("exp_probs_b.bias",), keys=SIGMOID_KEYS),
     "glm-4.7-flash": Shape("deepseek2", 47, 2048, 10240, 20, 1, 192, 154880, 202752, 1e6, 1e-5,
                            False, mixture=Mixture(64, 4, 1536, 1, 1, scale=1.8), rotary_size=64,
                            latents=Latents(512, 768, 256), vectors=("exp_probs_b.bias",),
@@ -472,8 +490,10 @@ def tiny(shape: Shape) -> Shape:
         of_each = delta_nets.value_heads // delta_nets.key_heads
         delta_nets = dataclasses.replace(delta_nets, key_heads=2, value_heads=2 * of_each,
                                          head_size=32)
+    row_decays = shape.row_decays and dataclasses.replace(shape.row_decays, head_size=32)
     return dataclasses.replace(
         shape, embedding=heads * shape.head_size if is_square else 256, feed_forward=feed_forward,
         heads=heads, kv_heads=kv_heads, vocabulary=512,
         mixture=mixture, window=window, latents=latents, sharing=sharing, delta_nets=delta_nets,
+        row_decays=row_decays,
         layer_embedding=min(shape.layer_embedding, 32))

@@ -49,7 +49,9 @@ FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0,
 WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is
 ALIGNMENT = 32
 ROUTER = "ffn_gate_inp.weight"
-CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight")
+CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight",
+                *(f"ssm_conv1d_{name}.weight" for name in "qkv"))
+DECAYS = "ssm_a"
 
 
 @dataclasses.dataclass
@@ -154,8 +156,27 @@ def plan_delta_net(shape: Shape, block: str) -> list[TensorPlan]:
             matrix(block + "ssm_out.weight", embedding, net.value_columns, layer_gain(shape))]
 
 
+def plan_row_decays(shape: Shape, block: str) -> list[TensorPlan]:
+    """Kimi Delta Attention."""
+    net, embedding = shape.row_decays, shape.embedding
+    wide = shape.heads * net.head_size
+    made = [each for name in "qkv" for each in
+            (matrix(f"{block}attn_{name}.weight", wide, embedding),
+             matrix(f"{block}ssm_conv1d_{name}.weight", wide, net.taps))]
+    for name in "fg":
+        made += [matrix(f"{block}ssm_{name}_a.weight", net.head_size, embedding),
+                 matrix(f"{block}ssm_{name}_b.weight", wide, net.head_size)]
+    return [*made, matrix(block + "ssm_beta.weight", shape.heads, embedding),
+            TensorPlan(block + DECAYS, shape.heads, 1, 0.1, mean=-1.0),
+            TensorPlan(block + "ssm_dt.bias", 0, wide, 1.0),
+            norm(block + "ssm_norm.weight", net.head_size),
+            matrix(block + "attn_output.weight", embedding, wide, layer_gain(shape))]
+
+
 def plan_attention(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
     """The matrices, or those of a delta net or a convolution in its place."""
+    if not shape.attends(layer) and shape.row_decays:
+        return plan_row_decays(shape, block)
     if not shape.attends(layer):
         return plan_delta_net(shape, block) if shape.delta_nets else plan_convolution(shape, block)
     if shape.latents:
@@ -308,7 +329,7 @@ def takes_more_bits(layer: int, layers: int) -> bool:
 
 
 def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
-    if tensor.rows == 0 or tensor.name.endswith((ROUTER, *CONVOLUTIONS)):
+    if tensor.rows == 0 or tensor.name.endswith((ROUTER, DECAYS, *CONVOLUTIONS)):
         return Q.F32
     chosen = FORMATS[mix][0]
     if mix == "MXFP4_MOE":
