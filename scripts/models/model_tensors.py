@@ -162,7 +162,7 @@ def plan_row_decays(shape: Shape, block: str) -> list[TensorPlan]:
     wide = shape.heads * net.head_size
     made = [each for name in "qkv" for each in
             (matrix(f"{block}attn_{name}.weight", wide, embedding),
-             matrix(f"{block}ssm_conv1d_{name}.weight", wide, net.taps))]
+             matrix(f"{block}ssm_conv1d_{name}.weight", 1, net.taps, heads=wide))]
     for name in "fg":
         made += [matrix(f"{block}ssm_{name}_a.weight", net.head_size, embedding),
                  matrix(f"{block}ssm_{name}_b.weight", wide, net.head_size)]
