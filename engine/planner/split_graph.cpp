@@ -202,7 +202,10 @@ ValueId Splitter::cut_before(ValueId value) const {
   while (split_.values[value].kind != SplitKind::kSliced) {
     const GraphNode& node = graph_.producer(value);
     const SplitRule rule = row_of(node.operation).split;
-    if (rule != SplitRule::kHeads && rule != SplitRule::kValueHeads) break;
+    const bool is_of_heads =
+        rule == SplitRule::kHeads ||
+        (rule == SplitRule::kValueHeads && heads_of(node.inputs[0], node.head_count).has_value());
+    if (!is_of_heads) break;
     value = node.inputs[0];
   }
   return value;
