@@ -9,10 +9,12 @@
 namespace lockstep {
 namespace {
 
-// Whether each element of the node's output is made of one of the value's, and cut where that is.
+// Whether each element of the node's output is made of one of the value's, or of its head, and cut
+// where that is.
 bool is_handed_on(const GraphNode& node, ValueId value) {
   return (row_of(node.operation).split == SplitRule::kInputs &&
           node.operation != Operation::kAdd) ||
+         node.operation == Operation::kHeadNorm ||
          (node.operation == Operation::kScaleRows && node.inputs[0] == value);
 }
 

@@ -135,6 +135,26 @@ TEST(Split, reduce_cuts_second_products_by_columns_at_whole_blocks) {
   EXPECT_EQ(split.weights[d.o_bias].ranges, (Ranges{{0, 512}, {0, 0}}));
 }
 
+// Heads of 128 columns are half a block: one rank has both, and the other none.
+TEST(Split, reduce_cuts_what_is_normed_by_heads_at_whole_blocks) {
+  Graph graph;
+  const auto matrix = [&](size_t rows, Format format) {
+    return graph.add_matrix("matrix", format, rows, 256);
+  };
+  const WeightId up = matrix(256, Format::kQ4_K);
+  const WeightId down = matrix(256, Format::kQ4_K);
+  const ValueId x = graph.embed(matrix(1000, Format::kF32));
+  const ValueId active = graph.activation(ActivationFunction::kSilu, graph.matmul(x, up));
+  const ValueId normed =
+      graph.head_norm(active, graph.add_vector("norm", Format::kF32, 256), 1e-5F, 2);
+  const ValueId sum = graph.add(x, graph.matmul(normed, down));
+  graph.set_logits(graph.matmul(graph.select_rows(sum), matrix(1000, Format::kF32)));
+  const Split split = split_graph(graph, std::vector<double>{1, 1}, Strategy::kReduce).value();
+  EXPECT_TRUE(split.weights[down].by_columns);
+  EXPECT_EQ(split.weights[down].ranges, split.weights[up].ranges);
+  for (const Range& range : split.weights[down].ranges) EXPECT_EQ(range.size() % 256, 0U);
+}
+
 struct Mixture {
   Graph graph;
   WeightId table = kNone;

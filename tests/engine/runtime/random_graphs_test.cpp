@@ -10,6 +10,8 @@
 
 #include "engine/graph/kv_layout.h"
 #include "engine/kernels/kernel_choice.h"
+#include "engine/planner/split_graph.h"
+#include "engine/tensor/formats.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/random_graph.h"
 #include "tests/engine/runtime/reference_model.h"
@@ -279,6 +281,32 @@ TEST(RandomGraphs, have_the_same_bits_for_long_texts_in_any_pieces) {
       done += count;
     }
   });
+}
+
+// Every rank has whole blocks of each vector and of each matrix that is cut by columns.
+void expect_whole_blocks(const Graph& graph, const Split& split) {
+  for (WeightId id = 0; id < split.weights.size(); ++id) {
+    const Weight& weight = graph.weights()[id];
+    const WeightSplit& each = split.weights[id];
+    if (each.kind != SplitKind::kSliced || !each.by_columns) continue;
+    const size_t block = traits(weight.format).block_elements;
+    for (const Range& range : each.ranges) {
+      EXPECT_EQ(range.begin % block, 0U) << weight.name;
+      EXPECT_EQ(range.end % block, 0U) << weight.name;
+    }
+  }
+}
+
+TEST(RandomGraphs, are_cut_at_whole_blocks) {
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    const Graph graph = random_graph(seed);
+    for (const std::vector<double>& shares : kShares) {
+      for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+        expect_whole_blocks(graph, split_graph(graph, shares, strategy).value());
+      }
+    }
+  }
 }
 
 // The ranks' sums give what float64 does, and fusions change no bit of it.
