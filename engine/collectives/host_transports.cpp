@@ -42,8 +42,8 @@ constexpr std::array kTransports = {kTcp, kUcx};
 
 }  // namespace
 
-// UCX over TCP has the kernel's latency and its own beside it (BENCHMARKS.md, "Exchanges between
-// hosts"), encrypts nothing, and changes the process that loads it: who has RDMA asks for it.
+// UCX over TCP has the kernel's latency and its own beside it, encrypts nothing, and changes the
+// process that loads it: who has RDMA asks for it.
 std::span<const HostTransport> host_transports() {
   return kTransports;
 }

@@ -204,18 +204,6 @@ void RankLinks::meet_at_first(size_t rank, uint32_t round) {
   for (size_t to = 1; to < rank_count; ++to) (*arrived_[to])[0].set(round);
 }
 
-void RankLinks::wait_for_others(size_t rank) {
-  const size_t others = rounds_.size() - 1;
-  if (spins_ == 0) {
-    while (arrived_count_.load(std::memory_order_acquire) < others) sched_yield();
-    return;
-  }
-  const uint32_t round = rounds_[rank].number + 1;
-  for (size_t from = 0; from <= others; ++from) {
-    if (from != rank) (*arrived_[rank])[from].wait_for(round, spins_);
-  }
-}
-
 void RankLinks::meet_crowded(uint32_t round) {
   if (count_arrival(arrived_count_, rounds_.size())) {
     if (when_all_are_there_) when_all_are_there_();

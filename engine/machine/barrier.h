@@ -33,8 +33,6 @@ class RankLinks {
 
   // Called by one worker of each rank at a time, once per round: returns when all ranks have come.
   void meet(size_t rank);
-  // Before meet(), by one rank at most of a round: returns when all others have come to it.
-  void wait_for_others(size_t rank);
 
  private:
   struct alignas(kLineBytes) Round {
@@ -76,11 +74,6 @@ class Barrier {
   // Instead of wait(): for the workers of all ranks that have joined the same links. Every rank
   // calls it in the same rounds.
   void wait_for_all_ranks(size_t worker);
-
-  // Before arrive(), by the only worker of a rank that is computed elsewhere: returns when all
-  // other ranks have come to the next round of all ranks, and have written what they write before
-  // it.
-  void wait_for_other_ranks() { links_->wait_for_others(rank_); }
 
   void arrive_and_wait(size_t worker) {
     arrive(worker);

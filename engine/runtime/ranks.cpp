@@ -1,6 +1,7 @@
 #include "engine/runtime/ranks.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <new>
 #include <set>
@@ -30,19 +31,10 @@ bool is_crowded(std::span<const RankPlace> places) {
 
 }  // namespace
 
-Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* gpus,
-                          const StartRank& elsewhere) {
+Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* gpus) {
   const bool crowded = places.size() > 1 && is_crowded(places);
   std::vector<GpuRank*> on_gpus;
   for (const RankPlace& place : places) {
-    if (elsewhere) {
-      auto started = elsewhere(ranks_.size(), place, crowded);
-      if (!started) return std::unexpected(started.error());
-      if (*started != nullptr) {
-        ranks_.push_back(std::move(*started));
-        continue;
-      }
-    }
     if (const auto* const gpu = std::get_if<GpuPlace>(&place.device)) {
       CHECK(gpus != nullptr, "a rank on gpu{} without a way to use it", gpu->index);
       auto started = GpuRank::start(place, crowded, *gpus);
@@ -122,12 +114,12 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
                                            const PlanOptions& options,
                                            std::span<const RankPlace> places,
                                            std::vector<ArenaSources> sources,
-                                           const GpuPlatform* gpus, const StartRank& elsewhere) {
+                                           const GpuPlatform* gpus) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
   sources.resize(places.size());
   std::unique_ptr<Ranks> made(new Ranks());
-  if (auto started = made->start(places, gpus, elsewhere); !started) {
+  if (auto started = made->start(places, gpus); !started) {
     return std::unexpected(started.error());
   }
   if (auto reached = made->gpus_->reach(); !reached) return std::unexpected(reached.error());

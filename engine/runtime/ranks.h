@@ -2,7 +2,6 @@
 // together, those of this one; the others' are known by their plans alone (hosts/host_exchange.h).
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -17,23 +16,17 @@ namespace lockstep {
 
 class HostExchange;
 
-// Starts the rank of a place that this process does not compute itself; null: it does.
-using StartRank =
-    std::function<Result<std::unique_ptr<Rank>>(size_t rank, const RankPlace& place, bool crowded)>;
-
 class Ranks {
  public:
   // Starts the workers of every place, makes the plans and takes their memory. The split is for as
   // many ranks as there are places. Weights that no source holds are not loaded yet. `sources`: of
   // every rank, or none. `gpus`: the platform of places on GPUs; where some are, the first place is
-  // one: its GPU makes the logits reachable for all. `elsewhere`: bodies of ranks that other
-  // processes compute.
+  // one: its GPU makes the logits reachable for all.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places,
                                              std::vector<ArenaSources> sources = {},
-                                             const GpuPlatform* gpus = nullptr,
-                                             const StartRank& elsewhere = {});
+                                             const GpuPlatform* gpus = nullptr);
 
   // The ranks of this host among those of several: `places` has all of them, those of other hosts
   // as they are there, and `sources` this host's. Processors alone, under `gather`. `exchange` must
@@ -62,8 +55,7 @@ class Ranks {
  private:
   Ranks() = default;
 
-  Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr,
-                     const StartRank& elsewhere = {});
+  Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
   // One plan and one source per rank; they are moved from.
   Result<void> allocate(std::span<Plan> plans, std::span<ArenaSources> sources);
   Result<void> bind();

@@ -80,8 +80,8 @@ std::unique_ptr<Ranks> LoadedModel::make_ranks(const Split& split, const PlanOpt
   std::vector<ArenaSources> sources(places.size());
   for (ArenaSources& source : sources) source.calls = &test::LazyMemory::instance();
   if (options.hosts == nullptr) {
-    return value_or_throw(Ranks::make(model_->graph, split, plan_options, places,
-                                      std::move(sources), options.gpus, options.elsewhere));
+    return value_or_throw(
+        Ranks::make(model_->graph, split, plan_options, places, std::move(sources), options.gpus));
   }
   HostRanks ranks{.host = options.hosts->index()};
   size_t next = 0;

@@ -37,7 +37,6 @@ struct LoadedModelOptions {
   std::optional<size_t> gpu_count = {};
   GpuPanelLimits panel_limits = {};
   FusionSet without_fusion = {};
-  StartRank elsewhere = {};  // Ranks::make()'s
   // One host of several: how many ranks each has. The group must outlive the model.
   HostGroup* hosts = nullptr;
   std::vector<size_t> ranks_of_hosts = {};
