@@ -163,6 +163,7 @@ Result<void> Engine::Parts::lay_out() {
   use = describe_uses(file, model, info);
   knows_segments = has_segments(model.graph);
   if (options.hosts.is_group()) {
+    if (options.hosts.is_checked_only) return check_host_options(options, layout);
     if (auto joined = hosts.join(subject(), layout); !joined) return joined;
   }
   if (auto examined = examine_kept(); !examined) return examined;

@@ -28,6 +28,9 @@ struct HostOptions {
   // Waiting for other hosts ends when it is true; null: never. Outlives the engine.
   const std::atomic<bool>* stop = nullptr;
 
+  // No group is formed: the options are looked at, and the engine is not to be loaded.
+  bool is_checked_only = false;
+
   bool is_group() const { return count > 1; }
   bool leads() const { return index == 0; }
 };

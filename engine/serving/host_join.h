@@ -13,6 +13,7 @@
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
+#include "engine/placement/host_agreement.h"
 #include "engine/placement/model_layout.h"
 #include "engine/runtime/executor.h"
 #include "engine/runtime/hosts/host_exchange.h"

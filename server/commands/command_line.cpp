@@ -126,6 +126,17 @@ Result<void> check_model_given(const Options& options) {
       "configuration file");
 }
 
+Result<void> check_engine(const Options& options) {
+  EngineOptions engine = options.engine;
+  auto hosts = choose_hosts(options.hosts, process_environment());
+  if (!hosts) return std::unexpected(hosts.error());
+  engine.hosts = std::move(*hosts);
+  engine.hosts.is_checked_only = true;
+  const auto opened = Engine::open(engine);
+  if (!opened) return std::unexpected(opened.error());
+  return {};
+}
+
 Result<std::unique_ptr<Engine>> open_engine(const Options& options,
                                             std::vector<KeptDescriptor> kept,
                                             const std::atomic<bool>* stop) {

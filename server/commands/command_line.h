@@ -52,6 +52,9 @@ void start_log(const Options& options);
 // kInvalidInput with the remedy if these options name no model.
 Result<void> check_model_given(const Options& options);
 
+// Checks these options and their model without loading it. Waits for no other host.
+Result<void> check_engine(const Options& options);
+
 // Opens the model of these options; kInvalidInput with the remedy if none is given.
 // `kept`: see Engine::open(). `stop`: waiting for other hosts ends when it is true.
 Result<std::unique_ptr<Engine>> open_engine(const Options& options,

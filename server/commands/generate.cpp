@@ -113,6 +113,13 @@ Result<void> generate(Engine& engine, const GenerateOptions& options) {
   return print(*queue);
 }
 
+// Other hosts may be long in coming.
+Result<std::unique_ptr<Engine>> open_until_stopped(const Options& options) {
+  const SignalWatch watch(
+      {.on_stop = [] { std::_Exit(0); }, .on_stop_again = [] { std::_Exit(0); }});
+  return open_engine(options);
+}
+
 }  // namespace
 
 int run_generate(const std::vector<std::string>& arguments) {
@@ -126,7 +133,7 @@ int run_generate(const std::vector<std::string>& arguments) {
   options.engine.sequence_count = 1;
   start_log(options);
   block_signals(Hangup::kEnds);
-  auto engine = open_engine(options);
+  auto engine = open_until_stopped(options);
   if (!engine) return report(engine.error());
   const auto done = generate(**engine, generate_options);
   return done ? 0 : report(done.error());

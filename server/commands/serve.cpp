@@ -13,7 +13,6 @@
 #include "server/daemon/event_socket.h"
 #include "server/daemon/memory_store.h"
 #include "server/daemon/signals.h"
-#include "server/options/host_choice.h"
 
 namespace lockstep {
 namespace {
@@ -28,17 +27,6 @@ void share_arenas() {
   // the largest that was ever freed, and keeps them between what is small and stays.
   constexpr int kOwnMappingBytes = 256 << 10;
   ::mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
-}
-
-// Whether the model of these options, if one is given, could be served. Other hosts are not asked:
-// that would be to take this one's place among them.
-Result<void> check_model(const Options& options) {
-  const auto hosts = choose_hosts(options.hosts, process_environment());
-  if (!hosts) return std::unexpected(hosts.error());
-  if (options.engine.model.empty() || hosts->is_group()) return {};
-  const auto engine = open_engine(options);
-  if (!engine) return std::unexpected(engine.error());
-  return {};
 }
 
 // Other hosts may be long in coming.
@@ -81,7 +69,9 @@ int run_serve(const std::vector<std::string>& arguments) {
   }
   if (check) {
     start_log(options);
-    if (const auto checked = check_model(options); !checked) return report(checked.error());
+    if (!options.engine.model.empty()) {
+      if (const auto good = check_engine(options); !good) return report(good.error());
+    }
     std::cout << "the configuration is good\n";
     return 0;
   }

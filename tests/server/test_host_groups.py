@@ -216,20 +216,10 @@ def test_a_follower_that_waits_for_a_leader_can_be_stopped(group):
     assert hosts.hosts[1].stop() == 0
 
 
-def test_a_configuration_is_checked_without_the_other_hosts():
-    addresses = ",".join(free_addresses(2))
-    checked = run_program("serve", "--model", str(DEMO), "--hosts", addresses, "--host-index", "1",
-                          "--check-config")
-    assert checked.returncode == 0, checked.stderr
-    wrong = run_program("serve", "--model", str(DEMO), "--hosts", addresses, "--host-index", "9",
-                        "--check-config")
-    assert wrong.returncode == 2 and "0 to 1" in wrong.stderr
-
-
-def start_waiting(*options):
+def start_waiting(*options, command=("serve", "--port", "0")):
     """A host whose others do not come; it has said that it waits."""
     process = subprocess.Popen(
-        [str(PROGRAM), "serve", "--model", str(DEMO), "--port", "0", *options],
+        [str(PROGRAM), *command, "--model", str(DEMO), *options],
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=clean_environment())
     for line in process.stderr:
         if "Waits for" in line:
@@ -244,6 +234,30 @@ def test_a_waiting_host_can_be_stopped():
         process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE_SECONDS) == 0
         process.stderr.close()
+
+
+def test_generate_can_be_stopped_while_it_waits():
+    process = start_waiting("--hosts", ",".join(free_addresses(2)), "--host-index", "0",
+                            command=("generate", "--prompt", "A", "--log-level", "info"))
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_SECONDS) == 0
+    process.stderr.close()
+
+
+@pytest.mark.parametrize("more, code", [((), 0), (("--cache-memory", "16"), 2),
+                                        (("--host-index", "9"), 2)])
+def test_a_configuration_is_checked_without_the_other_hosts(more, code):
+    index = () if "--host-index" in more else ("--host-index", "0")
+    checked = run_program(
+        "serve", "--check-config", "--model", str(DEMO), "--hosts", ",".join(free_addresses(2)),
+        *index, *more)
+    assert checked.returncode == code, checked.stderr
+    assert "Waits for" not in checked.stderr
+
+
+def test_evaluate_computes_on_one_host_and_offers_no_other():
+    assert "--hosts" in run_program("bench", "--help").stdout
+    assert "--host" not in run_program("evaluate", "--help").stdout
 
 
 def test_a_host_with_another_secret_is_turned_away_and_the_right_one_is_not(
