@@ -19,6 +19,8 @@ EXTENSIONS = {
         ["selector.matchLabels", "targetPorts", "endpointPickerRef.name",
          "endpointPickerRef.port.number"],
     ("gateway.networking.k8s.io/v1", "HTTPRoute"): ["parentRefs", "rules"],
+    ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"):
+        ["leaderWorkerTemplate.size", "leaderWorkerTemplate.workerTemplate.spec.containers"],
     ("monitoring.coreos.com/v1", "ServiceMonitor"): ["selector.matchLabels", "endpoints"],
 }
 
@@ -310,8 +312,98 @@ def test_the_picker_is_the_routers_and_knows_the_pods_by_its_groups_names():
               for group in rule["apiGroups"]}
     assert groups == {"": ["pods"], "inference.networking.k8s.io": ["inferencepools"],
                       "llm-d.ai": ["inferenceobjectives", "inferencemodelrewrites"]}
-    assert all("x-k8s.io" not in path.read_text() for path in FOLDER.rglob("*.yaml"))
+    assert all("networking.x-k8s.io" not in path.read_text() for path in FOLDER.rglob("*.yaml"))
     picker = find("Deployment", "lockstepd-endpoint-picker")["spec"]["template"]["spec"]
     (arguments,) = [each["args"] for each in picker["containers"]]
     ports = {port["name"]: port["containerPort"] for port in container()["ports"]}
     assert f"--model-server-metrics-port={ports['probes']}" in arguments
+
+
+def host_pod():
+    return find("LeaderWorkerSet", "lockstepd-hosts")["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+
+
+def test_the_set_of_hosts_has_fields_that_there_are():
+    """The schema of LeaderWorkerSet is not at hand: the names and values are those of its Go types
+    (LeaderWorkerSetSpec and LeaderWorkerTemplate, v1). The pods are held against the API's schema."""
+    specification = find("LeaderWorkerSet", "lockstepd-hosts")["spec"]
+    assert specification.keys() <= {"replicas", "leaderWorkerTemplate", "rolloutStrategy",
+                                    "startupPolicy", "networkConfig"}
+    assert specification["startupPolicy"] in {"LeaderCreated", "LeaderReady"}
+    template = specification["leaderWorkerTemplate"]
+    assert template.keys() <= {"leaderTemplate", "workerTemplate", "size", "restartPolicy",
+                               "subGroupPolicy", "volumeClaimTemplates",
+                               "persistentVolumeClaimRetentionPolicy"}
+    assert template["restartPolicy"] in {"RecreateGroupOnPodRestart", "RecreateGroupAfterStart",
+                                         "None"}
+    assert template["size"] > 1
+    pod = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "hosts"},
+           "template": host_pod()}
+    kubernetes_validate.validate(pod, VERSION, strict=True)
+    broken = {**pod, "template": {**host_pod(), "spec": {"containers": [{"nam": "a"}]}}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, VERSION, strict=True)
+
+
+def test_pods_of_hosts_are_as_safe_and_as_patient_as_those_of_one():
+    alone = find("Deployment")["spec"]["template"]["spec"]
+    pod = host_pod()["spec"]
+    for name in ("securityContext", "terminationGracePeriodSeconds", "automountServiceAccountToken"):
+        assert pod[name] == alone[name], name
+    (inside,) = pod["containers"]
+    for name in ("image", "args", "securityContext", "lifecycle", "startupProbe", "readinessProbe",
+                 "livenessProbe"):
+        assert inside[name] == container()[name], name
+    assert inside["resources"]["requests"] == inside["resources"]["limits"]
+    assert {mount["name"] for mount in inside["volumeMounts"]} == {
+        volume["name"] for volume in pod["volumes"]}
+
+
+def test_the_configuration_of_hosts_fits_what_the_controller_sets(tmp_path):
+    path = tmp_path / "lockstepd.json"
+    path.write_text(find("ConfigMap", "lockstepd-hosts")["data"]["lockstepd.json"])
+    result = server.run_program("--print-config", "--config", path)
+    assert result.returncode == 0, result.stderr
+    options = {name: entry["value"] for name, entry in json.loads(result.stdout).items()}
+    (inside,) = host_pod()["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in inside["ports"]}
+    assert (options["port"], options["probe-port"], ports["hosts"]) == (
+        ports["http"], ports["probes"], 7070)
+    assert options["hosts"] == [] and options["host-index"] == options["host-count"] == "auto"
+    mounts = {mount["name"]: mount["mountPath"] for mount in inside["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in host_pod()["spec"]["volumes"]}
+    text = (FOLDER / "README.md").read_text()
+    for option, name in (("api-keys", "keys"), ("hosts-secret", "secret")):
+        secret = volumes[name]["secret"]
+        assert secret["defaultMode"] == 0o440
+        made = re.search(rf"^kubectl create secret generic {secret['secretName']} .*"
+                         r"--from-file=(\S+)$", text, re.M)
+        assert options[option] == f"{mounts[name]}/{made[1]}"
+    # The daemon asks for all three: with what is missing it would compute alone, or not at all.
+    secret = tmp_path / "hosts.secret"
+    secret.write_text("0123456789abcdef")
+    secret.chmod(0o440)
+    model = DEPLOY.parent / "config/demo.gguf"
+    variables = {"LWS_GROUP_SIZE": "2", "LWS_WORKER_INDEX": "1", "LWS_LEADER_ADDRESS": "a.example"}
+    check = ("--check-config", "--model", model, "--hosts-secret", secret)
+    good = server.run_program(*check, environment=variables)
+    assert good.returncode == 0, good.stderr
+    for left_out, words in (("LWS_WORKER_INDEX", "--host-index"), ("LWS_LEADER_ADDRESS", "--leader")):
+        some = {name: value for name, value in variables.items() if name != left_out}
+        refused = server.run_program(*check, environment=some)
+        assert refused.returncode == 2 and words in refused.stderr
+
+
+def test_clients_of_hosts_reach_leaders_alone_and_hosts_one_another():
+    labels = host_pod()["metadata"]["labels"]
+    selector = find("Service", "lockstepd-leader")["spec"]["selector"]
+    assert selector == {**labels, "leaderworkerset.sigs.k8s.io/worker-index": "0"}
+    # The controller makes a service of the set's name.
+    assert all(document["metadata"]["name"] != "lockstepd-hosts" for _, document in documents()
+               if document["kind"] == "Service")
+    policy = find("NetworkPolicy", "lockstepd-hosts")["spec"]
+    hosts = [{"podSelector": {"matchLabels": labels}}]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert {"from": hosts} in policy["ingress"] and {"to": hosts} in policy["egress"]
+    open_ports = [rule["ports"] for rule in policy["ingress"] if "from" not in rule]
+    assert open_ports == [[{"protocol": "TCP", "port": "http"}]]
