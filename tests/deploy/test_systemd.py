@@ -62,6 +62,15 @@ def test_a_wrong_word_would_be_noticed(installed):
     assert "WatchdogSeconds" in result.stderr
 
 
+def test_a_host_may_wait_for_the_others(installed):
+    folder = installed / "etc/systemd/system/lockstepd.service.d"
+    folder.mkdir()
+    (folder / "hosts.conf").write_bytes((FOLDER / "lockstepd-hosts.conf").read_bytes())
+    assert "TimeoutStartSec=infinity" in (folder / "hosts.conf").read_text()
+    result = analyze("verify", "--man=no", f"--root={installed}", "--recursive-errors=no", *UNITS)
+    assert result.stdout + result.stderr == ""
+
+
 def test_the_daemon_is_exposed_to_little(installed):
     code, level = exposure(installed, "lockstepd.service")
     print(f"exposure {level}")

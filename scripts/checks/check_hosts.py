@@ -1,0 +1,339 @@
+#!/usr/bin/env python3
+"""Several daemons that compute one model over a network that is cut, slow or silent.
+
+    scripts/checks/check_hosts.py [--hosts 2,3,4] [--program build/release/lockstepd] [--case NAME]
+
+Each host is a network namespace with a link to a bridge. For each number of hosts: answers are those
+of one host; then every fault below comes in the middle of an answer, the hosts end or wait as
+deploy/hosts/README.md says, what ended is started again, and answers are the same again. Ends with 1
+on any surprise. Needs root and iproute2, and for the case `delay` a kernel with netem: without it that
+case is skipped in words.
+"""
+
+import argparse
+import ctypes
+import http.client
+import json
+import os
+import pathlib
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+MODEL = ROOT / "config/demo.gguf"
+PATIENCE_SECONDS = 60
+NEW_NETWORK = 0x40000000  # CLONE_NEWNET
+REQUESTS = [{"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "seed": seed, "logprobs": 3,
+             "ignore_eos": True}
+            for seed, (prompt, tokens) in enumerate([("Once upon a time", 40), ("The dog", 25),
+                                                     ("word " * 150, 12)])]
+
+
+class Surprise(Exception):
+    pass
+
+
+def expect(right, words):
+    if not right:
+        raise Surprise(words)
+
+
+def run(*words, check=True):
+    return subprocess.run(list(map(str, words)), check=check, capture_output=True, text=True)
+
+
+def eventually(question, words):
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not question():
+        expect(time.monotonic() < end, words)
+        time.sleep(0.1)
+
+
+class Network:
+    """Namespaces on one bridge; an address for each."""
+
+    def __init__(self, count):
+        self.name = f"lockstep{os.getpid()}"
+        self.count = count
+        self.switch = f"{self.name}-switch"
+        self.addresses = [f"10.77.0.{index + 1}" for index in range(count)]
+
+    def __enter__(self):
+        run("ip", "netns", "add", self.switch)
+        run("ip", "-n", self.switch, "link", "add", "bridge0", "type", "bridge")
+        run("ip", "-n", self.switch, "link", "set", "bridge0", "up")
+        for index, address in enumerate(self.addresses):
+            host = self.host(index)
+            run("ip", "netns", "add", host)
+            run("ip", "-n", host, "link", "set", "lo", "up")
+            run("ip", "link", "add", "eth0", "netns", host, "type", "veth", "peer", "name",
+                f"port{index}", "netns", self.switch)
+            run("ip", "-n", host, "address", "add", f"{address}/24", "dev", "eth0")
+            run("ip", "-n", host, "link", "set", "eth0", "up")
+            self.port(index, "master", "bridge0", "up")
+        return self
+
+    def __exit__(self, *_):
+        for name in [*map(self.host, range(self.count)), self.switch]:
+            run("ip", "netns", "delete", name, check=False)
+
+    def host(self, index):
+        return f"{self.name}-{index}"
+
+    def port(self, index, *words):
+        run("ip", "-n", self.switch, "link", "set", f"port{index}", *words)
+
+    def within(self, index, work):
+        """What `work` returns or raises in a thread of this host's network."""
+        found = {}
+
+        def enter():
+            try:
+                with open(f"/run/netns/{self.host(index)}") as namespace:
+                    libc = ctypes.CDLL(None, use_errno=True)
+                    if libc.setns(namespace.fileno(), NEW_NETWORK) != 0:
+                        raise OSError(ctypes.get_errno(), "setns")
+                found["result"] = work()
+            except Exception as error:  # carried to the caller's thread
+                found["error"] = error
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        if "error" in found:
+            raise found["error"]
+        return found["result"]
+
+
+class Daemon:
+    """One host's lockstepd."""
+
+    def __init__(self, network, index, command, log):
+        self.network, self.index, self.log = network, index, log
+        with open(log, "a") as stream:
+            self.process = subprocess.Popen(
+                ["ip", "netns", "exec", network.host(index), *map(str, command)], stderr=stream,
+                stdout=stream)
+
+    def ask(self, method, path, body=None):
+        def work():
+            connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=PATIENCE_SECONDS)
+            connection.request(method, path, body and json.dumps(body),
+                               {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            return response.status, json.loads(response.read())
+        return self.network.within(self.index, work)
+
+    def readiness(self):
+        try:
+            status, body = self.ask("GET", "/health/ready")
+            return body["status"] if status != 200 else "ready"
+        except OSError:
+            return "unreachable"
+
+    def wait_until_ready(self):
+        def is_ready():
+            expect(self.process.poll() is None, f"host {self.index} has ended: {self.last_words()}")
+            return self.readiness() == "ready"
+        eventually(is_ready, f"host {self.index} does not become ready: {self.last_words()}")
+
+    def last_words(self):
+        return self.log.read_text().strip().split("\n")[-1]
+
+    def answers(self):
+        found = []
+        for request in REQUESTS:
+            status, body = self.ask("POST", "/v1/completions", request)
+            expect(status == 200, f"{status}: {body}")
+            found.append(body["choices"])
+        return found
+
+    def break_an_answer(self, fault):
+        """Lets `fault` come after the first token of a long answer; the rest of it as text."""
+        def work():
+            connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=PATIENCE_SECONDS)
+            connection.request("POST", "/v1/completions", json.dumps(
+                {**REQUESTS[0], "max_tokens": 480, "stream": True}),
+                {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            response.readline()
+            fault()
+            try:
+                return response.read().decode()
+            except (OSError, http.client.HTTPException) as error:
+                return f"error: {error}"
+        return self.network.within(self.index, work)
+
+    def end(self, number=signal.SIGKILL):
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+            self.process.wait(PATIENCE_SECONDS)
+
+
+class Group:
+    def __init__(self, network, program, folder):
+        self.network, self.folder = network, folder
+        secret = folder / "secret"
+        secret.write_text(secrets.token_hex(32))
+        secret.chmod(0o600)
+        hosts = ",".join(f"{address}:7070" for address in network.addresses)
+        self.alone = [program, "serve", "--model", MODEL, "--workers", 1, "--context", 512]
+        self.together = [*self.alone, "--hosts", hosts, "--hosts-secret", secret]
+        self.hosts = [None] * network.count
+
+    def log(self, index):
+        return self.folder / f"host{index}.log"
+
+    def answers_of_one(self):
+        alone = Daemon(self.network, 0, self.alone, self.folder / "alone.log")
+        try:
+            alone.wait_until_ready()
+            return alone.answers()
+        finally:
+            alone.end()
+
+    def start_what_ended(self):
+        for index, host in enumerate(self.hosts):
+            if host is None or host.process.poll() is not None:
+                self.hosts[index] = Daemon(self.network, index,
+                                           [*self.together, "--host-index", index], self.log(index))
+        for host in self.hosts:
+            host.wait_until_ready()
+
+    def loads(self, index):
+        return self.log(index).read_text().count("MiB of weights in")
+
+    def end(self):
+        for host in self.hosts:
+            if host is not None:
+                host.end()
+
+
+def last(group):
+    return group.hosts[-1]
+
+
+def address_of_nobody(group, verb):
+    words = ("lladdr", "02:00:00:00:00:01", "nud", "permanent") if verb == "replace" else ()
+    run("ip", "-n", group.network.host(group.network.count - 1), "neighbour", verb,
+        group.network.addresses[0], *words, "dev", "eth0")
+
+
+# Name; what happens; how it ends (nothing: it does not); which host is lost by it: the last one, which
+# follows, or the leader, 0.
+FAULTS = [
+    ("follower killed", lambda group: last(group).end(), None, -1),
+    ("follower stopped", lambda group: last(group).process.send_signal(signal.SIGSTOP),
+     lambda group: last(group).process.send_signal(signal.SIGCONT), -1),
+    ("link down", lambda group: group.network.port(group.network.count - 1, "down"),
+     lambda group: group.network.port(group.network.count - 1, "up"), -1),
+    ("packets vanish", lambda group: group.network.port(group.network.count - 1, "nomaster"),
+     lambda group: group.network.port(group.network.count - 1, "master", "bridge0"), -1),
+    ("packets to the leader vanish", lambda group: address_of_nobody(group, "replace"),
+     lambda group: address_of_nobody(group, "delete"), -1),
+    ("leader killed", lambda group: group.hosts[0].end(), None, 0),
+    ("leader stopped", lambda group: group.hosts[0].process.send_signal(signal.SIGSTOP),
+     lambda group: group.hosts[0].process.send_signal(signal.SIGCONT), 0),
+]
+
+
+def check_fault(group, expected, name, fault, mend, lost):
+    began = time.monotonic()
+    stayed = [index for index in range(1, group.network.count)
+              if name != "follower killed" or index != group.network.count - 1]
+    loads = [group.loads(index) for index in stayed]
+    if name == "leader stopped":  # whose answer nobody can wait for
+        fault(group)
+    else:
+        rest = group.hosts[0].break_an_answer(lambda: fault(group))
+        expect("error" in rest, f"the answer has ended as if nothing were: {rest[-300:]}")
+    if lost != 0:
+        code = group.hosts[0].process.wait(PATIENCE_SECONDS)
+        expect(code == 1, f"the leader has ended with {code}, not 1")
+        log = group.log(0).read_text()
+        named = re.findall(r"level=critical.*host \d+ ", log)
+        expect(named, "the leader does not say which host is lost")
+    away = {group.network.count - 1} if name == "follower stopped" else set()
+    for index in set(stayed) - away:
+        eventually(lambda host=group.hosts[index]: host.readiness() == "hosts_lost",
+                   f"host {index} does not notice")
+    seconds = time.monotonic() - began
+    if mend is not None:
+        mend(group)
+    if name == "leader stopped":
+        code = group.hosts[0].process.wait(PATIENCE_SECONDS)
+        expect(code == 1, f"the leader that went on has ended with {code}, not 1")
+    group.start_what_ended()
+    expect(group.hosts[0].answers() == expected, "answers are others than before")
+    now = [group.loads(index) for index in stayed]
+    expect(now == loads, f"followers that stayed have read their weights again: {loads}, {now}")
+    print(f"  {name}: noticed by all within {seconds:.1f} s, and mended", flush=True)
+
+
+def check_delay(group, expected):
+    """100 ms on every link."""
+    for index in range(group.network.count):
+        added = run("ip", "netns", "exec", group.network.host(index), "tc", "qdisc", "add", "dev",
+                    "eth0", "root", "netem", "delay", "100ms", check=False)
+        if added.returncode != 0:
+            print(f"  delay: SKIPPED, this kernel has no netem ({added.stderr.strip()})", flush=True)
+            return
+    short = {**REQUESTS[0], "max_tokens": 2}
+    status, body = group.hosts[0].ask("POST", "/v1/completions", short)
+    expect(status == 200, f"{status}: {body}")
+    text = body["choices"][0]["text"]
+    expect(text and expected[0][0]["text"].startswith(text), f"another answer: {text}")
+    for index in range(group.network.count):
+        run("ip", "netns", "exec", group.network.host(index), "tc", "qdisc", "del", "dev", "eth0",
+            "root")
+    print("  delay: the same answer", flush=True)
+
+
+def check_hosts(count, program, case):
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="check_hosts."))
+    surprises = 0
+    with Network(count) as network:
+        group = Group(network, program, folder)
+        try:
+            expected = group.answers_of_one()
+            group.start_what_ended()
+            expect(group.hosts[0].answers() == expected, "answers are not those of one host")
+            print(f"{count} hosts: answers are those of one", flush=True)
+            if case in (None, "delay"):
+                check_delay(group, expected)
+            for fault in FAULTS:
+                if case in (None, fault[0]):
+                    check_fault(group, expected, *fault)
+        except (Surprise, OSError, subprocess.SubprocessError) as error:
+            surprises = 1
+            detail = getattr(error, "stderr", None) or ""
+            print(f"{count} hosts: SURPRISE: {error} {detail}; logs in {folder}", flush=True)
+        finally:
+            group.end()
+    if surprises == 0:
+        shutil.rmtree(folder)
+    return surprises
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--hosts", default="2,3,4", help="numbers of hosts")
+    parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstepd")
+    parser.add_argument("--case", choices=["delay", *(fault[0] for fault in FAULTS)])
+    given = parser.parse_args()
+    for missing in [*(["root"] if os.geteuid() != 0 else []),
+                    *(name for name in ("ip", "tc") if shutil.which(name) is None),
+                    *([str(given.program)] if not given.program.exists() else [])]:
+        sys.exit(f"check_hosts needs {missing}; see --help")
+    sys.exit(any([check_hosts(int(count), given.program, given.case)
+                  for count in given.hosts.split(",")]))
+
+
+if __name__ == "__main__":
+    main()
