@@ -67,10 +67,14 @@ std::unexpected<Error> stopped() {
 }
 
 // Says whom this host waits for: once, and from time to time.
+constexpr Clock::duration kLeastPause = std::chrono::seconds(1);
+
 class WaitingLog {
  public:
+  // To be called again and again: a change is told within a second, so that many fill no log.
   void tell(const std::string& whom) {
-    if (whom == told_ && Clock::now() - told_at_ < kReminder) return;
+    const Clock::duration since = Clock::now() - told_at_;
+    if (!told_.empty() && since < (whom == told_ ? kReminder : kLeastPause)) return;
     told_ = whom;
     told_at_ = Clock::now();
     spdlog::info("Waits for {}.", whom);
@@ -253,9 +257,11 @@ class FollowerForming {
       waiting_.tell(leader_ + reason_);
       auto connected = connect_host(options_.addresses[0], stream_options(options_));
       if (connected) {
-        backoff = kFirstBackoff;
+        const auto since = Clock::now();
         ControlStream stream(std::move(*connected));
         auto welcome = join(stream);
+        // Somebody who takes connections and ends them is no leader, and is not to be pressed.
+        if (Clock::now() - since > kLongestBackoff) backoff = kFirstBackoff;
         if (!welcome) return std::unexpected(welcome.error());
         if (*welcome) return formed(std::move(**welcome), stream.release());
       } else if (connected.error().kind != ErrorKind::kUnavailable) {

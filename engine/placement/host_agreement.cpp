@@ -8,6 +8,7 @@
 #include "engine/base/log.h"
 #include "engine/base/rank_limit.h"
 #include "engine/collectives/host_address.h"
+#include "engine/machine/kept_memory.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/rank_device.h"
@@ -20,16 +21,22 @@ using Json = nlohmann::ordered_json;
 // More than any host has; a number from the wire is no reason to take memory.
 constexpr size_t kWorkersMost = 4096;
 
-// Equal on all hosts, or they would not compute one model: the file, the arithmetic, the options
-// by which passes are made.
+// Equal on all hosts, or they would not compute one model: the file (its size, its header, and
+// samples of what lies behind: another export has other weights), the arithmetic, the options by
+// which passes are made.
 Result<Json> describe_common(const GgufFile& file, const Model& model, const EngineOptions& options,
                              const KernelTable& kernels, const ModelLayout& layout) {
   auto identity = identify_memory(file, model, options, kernels, layout);
   if (!identity) return std::unexpected(identity.error());
   Json common = {{"packing", identity->weights.at("packing_version")}, {"model", Json::array()}};
-  for (const Json& part : identity->weights.at("files")) {
+  for (size_t part = 0; part < file.readers().size(); ++part) {
+    const FileReader& reader = file.readers()[part];
+    auto samples = sample_digest(reader.descriptor(), reader.size_bytes());
+    if (!samples) return std::unexpected(samples.error());
     common["model"].push_back(
-        {{"bytes", part.at("bytes")}, {"header_sha256", part.at("header_sha256")}});
+        {{"bytes", reader.size_bytes()},
+         {"header_sha256", identity->weights.at("files").at(part).at("header_sha256")},
+         {"samples_sha256", std::move(*samples)}});
   }
   common["isa"] = kernels.name;
   common["arithmetic"] = layout.arithmetic;

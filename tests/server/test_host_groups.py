@@ -291,9 +291,13 @@ def test_hosts_with_other_options_refuse_one_another(tmp_path):
         assert "context" in one.stderr and "256" in one.stderr and "512" in one.stderr
 
 
-def test_another_file_is_refused(tmp_path):
+@pytest.mark.parametrize("change, words", [
+    (lambda data: data + bytes(64), "bytes"),
+    (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "samples_sha256"),  # a weight
+])
+def test_another_file_is_refused(tmp_path, change, words):
     other = tmp_path / "other.gguf"
-    other.write_bytes(DEMO.read_bytes() + b"\0" * 64)
+    other.write_bytes(change(DEMO.read_bytes()))
     addresses = ",".join(free_addresses(2))
     common = ("--port", "0", "--hosts", addresses, "--workers", "1", "--context", "512")
     with concurrent.futures.ThreadPoolExecutor(2) as starters:
@@ -303,6 +307,7 @@ def test_another_file_is_refused(tmp_path):
              ("--host-index", "1", "--model", str(other))]))
     for one in ended:
         assert one.returncode == 1
+        assert words in one.stderr
         assert str(DEMO.stat().st_size) in one.stderr and str(other.stat().st_size) in one.stderr
 
 
