@@ -22,6 +22,7 @@
 #include "engine/interface/request.h"
 #include "engine/interface/statistics.h"
 #include "engine/measure/evaluation.h"
+#include "engine/measure/host_planning.h"
 #include "engine/measure/machine_benchmark.h"
 #include "engine/measure/machine_planning.h"
 #include "engine/model/model_description.h"

@@ -22,6 +22,8 @@ int run_hash_key(const std::vector<std::string>& arguments);
 
 // A machine's plan as JSON, which `lockstepd plan --json` prints: indented, without a newline at
 // its end. `users`: users_json() of what was asked, or null.
+// `lockstepd plan` of several hosts, as text or JSON; the exit code.
+int print_hosts_plan(const EngineOptions& options, bool json);
 std::string plan_json(const MachinePlan& plan, const Json& users = Json());
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include "server/commands/command_line.h"
 #include "server/commands/commands.h"
 #include "server/commands/plan_users.h"
+#include "server/options/host_choice.h"
 
 namespace lockstep {
 namespace {
@@ -200,6 +201,16 @@ int run_plan(const std::vector<std::string>& arguments) {
   Options options = to_quiet_options(*values);
   start_log(options);
   if (const auto given = check_model_given(options); !given) return report(given.error());
+  const auto hosts = choose_hosts(options.hosts, process_environment());
+  if (!hosts) return report(hosts.error());
+  if (hosts->is_group() && users.users > 0) {
+    return report({ErrorKind::kInvalidInput,
+                   "--users counts machines that each hold the model: leave out --hosts"});
+  }
+  if (hosts->is_group()) {
+    options.engine.hosts = *hosts;
+    return print_hosts_plan(options.engine, json);
+  }
   const auto plan = plan_machine(options.engine, measure);
   if (!plan) return report(plan.error());
   std::optional<UsersPlan> fleet;

@@ -13,7 +13,8 @@ namespace {
 
 constexpr unsigned kLoading = kServe | kGenerate | kBench | kEvaluate;
 constexpr unsigned kAll = kLoading | kPlan;
-constexpr unsigned kGroups = kServe | kGenerate | kBench;  // that several hosts can do together
+// Commands that several hosts can do together.
+constexpr unsigned kGroups = kServe | kGenerate | kBench | kPlan;
 constexpr bool kReloadable = true;
 
 uint32_t count_or_automatic(const Json& value) {

@@ -1,6 +1,7 @@
 """Several daemons that compute one model together, as their clients and their operators see them."""
 
 import concurrent.futures
+import json
 import secrets
 import signal
 import socket
@@ -236,6 +237,39 @@ def test_a_waiting_host_can_be_stopped():
         process.stderr.close()
 
 
+@pytest.mark.parametrize("count", [2, 3])
+def test_a_plan_of_several_hosts_is_the_same_on_all(count):
+    addresses = ",".join(free_addresses(count))
+
+    def plan(index):
+        return run_program("plan", "--model", str(DEMO), "--hosts", addresses, "--host-index",
+                           str(index), "--workers", "1", "--context", "512", "--json")
+    with concurrent.futures.ThreadPoolExecutor(count) as starters:
+        ended = list(starters.map(plan, range(count)))
+    plans = [json.loads(one.stdout) for one in ended]
+    assert plans == [plans[0]] * count
+    hosts = plans[0]["hosts"]
+    assert [host["ranks"] for host in hosts] == [1] * count
+    assert [address in host["name"] for address, host in zip(addresses.split(","), hosts)] \
+        == [True] * count
+    alone = run_program("plan", "--model", str(DEMO), "--workers", "1", "--context", "512",
+                        "--json")
+    weights = json.loads(alone.stdout)["model_weight_bytes"]
+    # More hosts than keys' and values' heads can be dealt out to: some of them are on two.
+    assert weights <= sum(host["weight_bytes"] for host in hosts) < 1.2 * weights
+    seconds = plans[0]["read_seconds"] + (plans[0]["exchanges_per_token"]
+                                          * plans[0]["exchange_seconds"])
+    assert plans[0]["tokens_per_second"] == pytest.approx(1 / seconds)
+    assert plans[0]["exchange_seconds"] > 0 and plans[0]["link_bytes_per_second"] > 0
+    assert "host " in plans[0]["verdict"]
+
+
+def test_a_plan_of_several_hosts_counts_no_users(tmp_path):
+    refused = run_program("plan", "--model", str(DEMO), "--hosts", "127.0.0.1:7,127.0.0.1:8",
+                          "--host-index", "0", "--users", "5", "--costs", str(tmp_path / "none"))
+    assert refused.returncode == 2 and "--users" in refused.stderr
+
+
 def test_generate_can_be_stopped_while_it_waits():
     process = start_waiting("--hosts", ",".join(free_addresses(2)), "--host-index", "0",
                             command=("generate", "--prompt", "A", "--log-level", "info"))
@@ -293,7 +327,8 @@ def test_hosts_with_other_options_refuse_one_another(tmp_path):
 
 @pytest.mark.parametrize("change, words", [
     (lambda data: data + bytes(64), "bytes"),
-    (lambda data: data[:-1] + bytes([data[-1] ^ 1]), "samples_sha256"),  # a weight
+    # Other weights behind the same header.
+    (lambda data: data[:-(len(data) // 4)] + bytes(len(data) // 4), "samples_sha256"),
 ])
 def test_another_file_is_refused(tmp_path, change, words):
     other = tmp_path / "other.gguf"
