@@ -4,6 +4,7 @@ The manager here speaks systemd's protocol (sd_notify(3), sd_listen_fds(3));
 scripts/checks/check_handover does the same with a real one.
 """
 
+import concurrent.futures
 import os
 import pathlib
 import shutil
@@ -15,7 +16,7 @@ import threading
 
 import pytest
 
-from conftest import DEMO, PATIENCE_SECONDS, ROOT, Daemon
+from conftest import DEMO, PATIENCE_SECONDS, ROOT, Daemon, free_addresses
 
 STORY = {"model": "m", "prompt": "Once upon a time", "temperature": 1, "seed": 3,
          "max_tokens": 24, "ignore_eos": True}
@@ -280,3 +281,26 @@ def test_partial_stores_are_of_no_use_and_do_no_harm(managers, model):
         assert answer(again) == text
         assert len(manager.names()) == 3
         assert again.stop() == 0
+
+
+def test_a_leader_of_hosts_takes_its_weights_over_and_its_follower_keeps_its_own(managers, model):
+    hosts = ("--hosts", ",".join(free_addresses(2)), "--host-seconds", "60", "--context", "512")
+    leading = (*hosts, "--host-index", "0", "--keep-weights", "true")
+    manager = managers()
+    with concurrent.futures.ThreadPoolExecutor(1) as starter:
+        following = starter.submit(Daemon, model, *hosts, "--host-index", "1", "--workers", "1")
+        first = manager.start(model, *leading)
+        follower = following.result()
+    try:
+        text = answer(first)
+        weights = first.metric("lockstep_memory_bytes", kind="weights")
+        first.process.kill()
+        first.process.wait()
+        second = manager.start(model, *leading)
+        assert kept_bytes(second) == weights
+        assert second.metric("lockstep_model_load_bytes") == 0
+        assert answer(second) == text
+        assert sum("MiB of weights in" in line for line in follower.log) == 1
+    finally:
+        follower.process.kill()
+        follower.process.wait()

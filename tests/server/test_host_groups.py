@@ -4,31 +4,19 @@ import concurrent.futures
 import json
 import secrets
 import signal
-import socket
 import subprocess
 
 import pytest
 import requests
 
-from conftest import (DEMO, PATIENCE_SECONDS, PROGRAM, Daemon, clean_environment, run_program,
-                      wait_until)
+from conftest import (DEMO, PATIENCE_SECONDS, PROGRAM, Daemon, clean_environment, free_addresses,
+                      run_program, wait_until)
 
 # Sampled, with log-probabilities; several at once have other neighbours on their way.
 REQUESTS = [{"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "seed": seed,
              "logprobs": 3, "ignore_eos": True}
             for seed, (prompt, tokens) in enumerate([("Once upon a time", 40), ("The dog", 25),
                                                      ("word " * 150, 12), ("A", 1)])]
-
-
-def free_addresses(count):
-    """Addresses of this machine whose ports nobody has."""
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
-    for one in sockets:
-        one.close()
-    return addresses
 
 
 def answer(daemon, request):
