@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-double mib(uint64_t bytes) {
+double mebibytes(uint64_t bytes) {
   return static_cast<double>(bytes) / (1U << 20U);
 }
 
@@ -48,8 +48,8 @@ void print(const HostsPlan& plan) {
   for (const HostsPlan::Host& host : plan.hosts) {
     std::cout << fmt::format(
         "  {:<30} {:>5} {:>7} {:>11.1f} {:>9.1f} {:>11.1f} {:>9.1f} {:>13.3f}\n", host.name,
-        host.rank_count, host.worker_count, mib(host.weight_bytes), mib(host.kv_bytes),
-        mib(host.scratch_bytes), host.bytes_per_second / 1e9, host.read_seconds * 1e3);
+        host.rank_count, host.worker_count, mebibytes(host.weight_bytes), mebibytes(host.kv_bytes),
+        mebibytes(host.scratch_bytes), host.bytes_per_second / 1e9, host.read_seconds * 1e3);
   }
   std::cout << fmt::format(
       "\nspeed to expect: the slowest host reads its weights in {:.3f} ms, {} exchanges of {} "

@@ -41,10 +41,12 @@ void expect_what_transformers_computes(const std::string& folder) {
   ASSERT_FALSE(models.empty());
   for (const auto& model : models) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    // One fixture has 64 layers, in which a rounding grows, one pairs that all turn fast; Gemma 4's
-    // scores are those of normed heads without a factor below one.
+    // One fixture has 64 layers, in which a rounding grows, one pairs that all turn fast; the
+    // scores of Gemma 4 and PLaMo 2 are those of normed heads without a factor below one, and one
+    // of Nemotron's has squares of ReLU behind a latent, which double what is rounded.
     const std::string name = model.at("name");
-    const bool is_steep = name == "gpt-oss" || name.starts_with("gemma4");
+    const bool is_steep = name == "gpt-oss" || name.starts_with("gemma4") || name == "plamo2" ||
+                          name == "nemotron_h_moe-latent";
     const double most = name == "exaone4-window" ? 1e-2 : is_steep ? 1e-3 : 3e-4;
     for (const auto& sequence : model.at("sequences")) {
       const ReferenceModel reference(folder + model.at("file").get<std::string>(),
