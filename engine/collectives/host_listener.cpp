@@ -68,8 +68,7 @@ class SocketListener : public HostListener {
   Result<std::unique_ptr<HostStream>> accept(std::chrono::milliseconds most) override {
     const auto deadline = Clock::now() + most;
     while (true) {
-      // Bytes that have come are looked at before the silent are closed: nobody may have called for
-      // long.
+      // Reads first and closes silent connections then: since the last call bytes may have waited.
       if (auto member = advance()) return member;
       const bool took = take_waiting();
       if (!accept_failure_.empty()) {

@@ -75,7 +75,7 @@ class HostListener {
   virtual Result<std::unique_ptr<HostStream>> accept(std::chrono::milliseconds most) = 0;
 };
 
-// Fails with kInvalidInput for an address that is none, with kUnavailable where nobody listens yet
+// Fails with kInvalidInput for a malformed address, with kUnavailable where no host listens yet
 // (a later try may succeed), with kMachineRefused where the other side does not know the secret.
 Result<std::unique_ptr<HostStream>> connect_host(const std::string& address,
                                                  const HostStreamOptions& options);

@@ -27,7 +27,7 @@ class KeptSignals {
   KeptSignals& operator=(const KeptSignals&) = delete;
 
  private:
-  static constexpr int kEnd = 32;  // real-time signals are nobody's here
+  static constexpr int kEnd = 32;  // UCX takes no real-time signals
   struct Kept {
     struct sigaction action = {};
     bool known = false;  // and may be set: the C library keeps some

@@ -31,7 +31,7 @@ using std::chrono::milliseconds;
 // A follower looks for the next command so long before it sleeps: about as long as the leader needs
 // between two passes.
 constexpr microseconds kSpin{300};
-// Nobody waits longer for a descriptor: whatever wakes nobody is noticed in that time.
+// The longest wait for a descriptor, after which all else is looked at.
 constexpr milliseconds kLongestSleep{250};
 constexpr milliseconds kRetry{1};       // of reading while another thread sends
 constexpr milliseconds kLeaving{200};   // to tell the others
@@ -507,7 +507,7 @@ void FormedGroup::keep_link(size_t host, std::unique_ptr<HostLink> link) {
 }
 
 Result<void> FormedGroup::send_command(std::span<const std::byte> command) {
-  CHECK(leads(), "host {} leads nobody", index());
+  CHECK(leads(), "host {} does not lead", index());
   if (command.size() > kCommandBytesMost) {
     return invalid_input("a command of {} bytes is beyond {}", command.size(), kCommandBytesMost);
   }

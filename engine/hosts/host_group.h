@@ -32,6 +32,11 @@ class HostGroup {
   // with kUnavailable once `stop` is true.
   static Result<std::unique_ptr<HostGroup>> form(const HostOptions& options,
                                                  const std::atomic<bool>& stop);
+  // The same until the options' `stop`.
+  static Result<std::unique_ptr<HostGroup>> form(const HostOptions& options) {
+    static const std::atomic<bool> never = false;
+    return form(options, options.stop != nullptr ? *options.stop : never);
+  }
   // Tells the others that this host leaves, if the group has not failed.
   virtual ~HostGroup() = default;
 

@@ -103,7 +103,7 @@ struct ConvolutionRow {
 //   u = beta * (v[c] - kept)
 //   S[i][c] = fma(k[i], u, decay * S[i][c])
 //   out[c] = sum over i of fma(q[i], the new S[i][c], ...), i ascending, from 0
-// Where each row of the state has a decay of its own, which all tokens of a call have or none:
+// With a decay for each row of the state, which either all tokens of a call have or none has:
 //   kept = sum over i of fma(kept_k[i], S[i][c], ...), likewise
 //   S[i][c] = fma(k[i], u, decays[i] * S[i][c])
 // Any alignment.

@@ -1,13 +1,11 @@
 #include "engine/measure/host_planning.h"
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <utility>
 
 #include "engine/hosts/host_group.h"
-#include "engine/kernels/kernel_choice.h"
-#include "engine/model/gguf_file.h"
+#include "engine/measure/planned_model.h"
 #include "engine/placement/host_agreement.h"
 #include "engine/placement/layout_speed.h"
 #include "engine/placement/memory_fit.h"
@@ -23,8 +21,6 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kExchanges = 200;
 constexpr size_t kLargeExchanges = 10;
 constexpr size_t kLargeBytes = size_t{1} << 20U;
-
-const std::atomic<bool> kNever = false;
 
 // The median time of exchanges with all other hosts, of so many bytes in each direction. All hosts
 // call it at the same time.
@@ -219,23 +215,17 @@ Result<HostsPlan> plan_hosts(const EngineOptions& options) {
 }
 
 Result<HostsPlan> plan_hosts(const EngineOptions& options, const Machine& machine) {
-  const auto kernels = choose_kernel_table(options.instruction_set);
-  if (!kernels) return std::unexpected(kernels.error());
-  const auto file = GgufFile::open(options.model);
-  if (!file) return std::unexpected(file.error());
-  const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
-  if (!model) return std::unexpected(model.error());
-  const auto parsed = parse(options, **kernels, machine);
-  if (!parsed) return std::unexpected(parsed.error());
-  auto choice = lay_out_ranks(*model, *parsed, machine, {});
+  const auto opened = open_planned_model(options, machine);
+  if (!opened) return std::unexpected(opened.error());
+  const auto& [file, model, parsed] = *opened;
+  auto choice = lay_out_ranks(model, parsed, machine, {});
   if (!choice) return std::unexpected(choice.error());
   if (auto checked = check_host_options(options, choice->layout); !checked) {
     return std::unexpected(checked.error());
   }
-  const HostOptions& hosts = options.hosts;
-  auto group = HostGroup::form(hosts, hosts.stop != nullptr ? *hosts.stop : kNever);
+  auto group = HostGroup::form(options.hosts);
   if (!group) return std::unexpected(group.error());
-  auto plan = plan_in_group(**group, *file, *model, options, machine, std::move(*choice));
+  auto plan = plan_in_group(**group, file, model, options, machine, std::move(*choice));
   if (!plan) (*group)->fail(plan.error());
   return plan;
 }

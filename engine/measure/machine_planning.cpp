@@ -2,11 +2,10 @@
 
 #include <utility>
 
-#include "engine/kernels/kernel_choice.h"
 #include "engine/measure/plan_report.h"
+#include "engine/measure/planned_model.h"
 #include "engine/measure/speed_estimate.h"
 #include "engine/model/architecture.h"
-#include "engine/model/gguf_file.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_remedies.h"
 #include "engine/placement/model_info.h"
@@ -43,26 +42,21 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, bool measure) {
 
 Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& machine,
                                  bool measure) {
-  const auto kernels = choose_kernel_table(options.instruction_set);
-  if (!kernels) return std::unexpected(kernels.error());
-  const auto file = GgufFile::open(options.model);
-  if (!file) return std::unexpected(file.error());
-  const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
-  if (!model) return std::unexpected(model.error());
-  const auto parsed = parse(options, **kernels, machine);
-  if (!parsed) return std::unexpected(parsed.error());
-  const auto settings = fit_to_model(*model, *parsed);
+  const auto opened = open_planned_model(options, machine);
+  if (!opened) return std::unexpected(opened.error());
+  const auto& [file, model, parsed] = *opened;
+  const auto settings = fit_to_model(model, parsed);
   if (!settings) return std::unexpected(settings.error());
-  auto choice = choose_layout(*model, *settings, machine, measure);
+  auto choice = choose_layout(model, *settings, machine, measure);
   if (!choice) return std::unexpected(choice.error());
-  const ModelInfo info = describe_model(*file, *model, options, choice->layout);
-  const std::string misfit = size_choice(*model, options, machine, *choice);
-  MachinePlan plan = describe_plan(*model, info, machine, *choice, misfit);
+  const ModelInfo info = describe_model(file, model, options, choice->layout);
+  const std::string misfit = size_choice(model, options, machine, *choice);
+  MachinePlan plan = describe_plan(model, info, machine, *choice, misfit);
   if (!measure) {
     plan.verdict = "not measured";
     return plan;
   }
-  if (auto estimated = estimate_speed(*model, machine, *choice, plan); !estimated) {
+  if (auto estimated = estimate_speed(model, machine, *choice, plan); !estimated) {
     return std::unexpected(estimated.error());
   }
   return plan;

@@ -65,7 +65,7 @@ std::string cut_text(std::string text) {
   return text;
 }
 
-// A refusal names what differs and where; which of the two is wrong nobody here knows.
+// A refusal names the option and both values: which of the two hosts is wrong is not known here.
 Result<void> compare(const HostGroup& group, size_t host, const Json& theirs, const Json& own) {
   for (const auto& [key, value] : own.items()) {
     const Json there = theirs.value(key, Json());
@@ -152,7 +152,7 @@ Result<void> check_host_options(const EngineOptions& options, const ModelLayout&
       !std::ranges::all_of(hosts.addresses, is_loopback_host)) {
     return invalid_input(
         "hosts need a secret that they share: --hosts-secret FILE, the same on all (openssl rand "
-        "-hex 32 makes one). On a network where nobody else is, --insecure-hosts does without");
+        "-hex 32 makes one). On a private network --insecure-hosts does without");
   }
   if (!layout.rules().traits.spans_hosts) {
     return invalid_input("hosts compute together on processors alone: use --devices cpu");

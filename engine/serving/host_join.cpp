@@ -8,16 +8,10 @@
 namespace lockstep {
 namespace {
 
-const std::atomic<bool> kNever = false;
-
 Result<void> wait_until_loaded(HostGroup& group) {
   auto loaded = group.gather({{"loaded", true}});
   if (!loaded) return std::unexpected(loaded.error());
   return {};
-}
-
-Result<void> open_links(HostGroup& group, const Model& model, const ModelLayout& layout) {
-  return group.open_links(HostExchange::bytes_most(plans_of_hosts(model, layout), *layout.hosts));
 }
 
 BatchLimits batch_limits(const HostSubject& subject, const ModelLayout& layout, const Plan& plan) {
@@ -36,7 +30,7 @@ BatchLimits batch_limits(const HostSubject& subject, const ModelLayout& layout, 
 Result<void> HostJoin::join(const HostSubject& subject, ModelLayout& layout) {
   const HostOptions& options = subject.options.hosts;
   if (auto checked = check_host_options(subject.options, layout); !checked) return checked;
-  auto formed = HostGroup::form(options, options.stop != nullptr ? *options.stop : kNever);
+  auto formed = HostGroup::form(options);
   if (!formed) return std::unexpected(formed.error());
   group_ = std::move(*formed);
   leader_ = group_->name(0);
@@ -50,9 +44,8 @@ Result<void> HostJoin::agree(const Model& model, Result<void> sized, ModelLayout
 }
 
 Result<void> HostJoin::open(const Model& model, const ModelLayout& layout) {
-  if (auto opened = open_links(*group_, model, layout); !opened) return opened;
   exchange_ = std::make_unique<HostExchange>(*group_, *layout.hosts, plans_of_hosts(model, layout));
-  return {};
+  return group_->open_links(exchange_->bytes_most());
 }
 
 Result<std::unique_ptr<Ranks>> HostJoin::make_ranks(const Model& model, const ModelLayout& layout,
@@ -100,7 +93,7 @@ Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
         "the hosts now cut the model otherwise, or have another context: this host has to load its "
         "weights anew (--context and --shares keep both as they are)");
   }
-  if (agreed) agreed = open_links(**group, subject.model, next);
+  if (agreed) agreed = (*group)->open_links(exchange_->bytes_most());  // equal plans, equal bytes
   if (agreed) agreed = wait_until_loaded(**group);
   if (agreed) return group;
   (*group)->fail(agreed.error());

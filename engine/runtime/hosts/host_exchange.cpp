@@ -39,17 +39,17 @@ HostExchange::HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> 
       ranks_(std::move(ranks)),
       plans_(std::move(plans)),
       rounds_(rounds_of(plans_)),
-      outgoing_(bytes_most(plans_, ranks_)),
+      outgoing_(most_bytes()),
       incoming_(outgoing_.size()) {}
 
-size_t HostExchange::bytes_most(std::span<const Plan> plans, const HostRanks& ranks) {
+size_t HostExchange::most_bytes() const {
   size_t most = 0;
-  for (const Round& round : rounds_of(plans)) {
-    for (const Range& of_host : ranks.of_host) {
+  for (const Round& round : rounds_) {
+    for (const Range& of_host : ranks_.of_host) {
       size_t bytes = 0;
       for (size_t rank = of_host.begin; rank < of_host.end; ++rank) {
         for (const ExchangedRows& rows : round[rank]) {
-          bytes += exchanged_bytes_most(rows, plans[rank]);
+          bytes += exchanged_bytes_most(rows, plans_[rank]);
         }
       }
       most = std::max(most, bytes);

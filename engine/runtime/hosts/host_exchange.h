@@ -33,11 +33,12 @@ struct HostRanks {
 
 class HostExchange {
  public:
-  // `plans`: of all ranks of all hosts. The group must outlive this; its links are opened.
+  // `plans`: of all ranks of all hosts. The group must outlive this; its links are opened before
+  // the first pass.
   HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans);
 
   // The most bytes of one exchange with another host, in either direction: the same on all hosts.
-  static size_t bytes_most(std::span<const Plan> plans, const HostRanks& ranks);
+  size_t bytes_most() const { return outgoing_.size(); }
 
   const HostRanks& ranks() const { return ranks_; }
   std::span<const Plan> plans() const { return plans_; }
@@ -75,6 +76,7 @@ class HostExchange {
   // Rows that all ranks bring to one barrier: by rank.
   using Round = std::vector<std::vector<ExchangedRows>>;
 
+  size_t most_bytes() const;
   size_t bytes_of(const Round& round, size_t from_host, size_t to_host) const;
   size_t take(const Round& round, size_t to_host);
   void put(const Round& round, size_t from_host);
