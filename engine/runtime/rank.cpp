@@ -23,12 +23,8 @@ RankNeeds together(const RankNeeds& one, const RankNeeds& other) {
   return both;
 }
 
-Rank::Rank(const RankPlace& place, std::unique_ptr<Workers> workers)
-    : place_(place), counters_(place.cpus.size()), workers_(std::move(workers)) {}
-
-Result<std::unique_ptr<Workers>> Rank::start_workers(const RankPlace& place, bool crowded) {
-  return Workers::start(place.cpus, crowded, place.node, place.processors, place.caches);
-}
+Rank::Rank(const RankPlace& place, Workers& workers)
+    : place_(place), counters_(place.cpus.size()), workers_(workers) {}
 
 FoundCandidates Rank::candidates(size_t, const LogitDrawRequest&) const {
   CHECK(false, "this rank finds no candidates");
@@ -81,7 +77,7 @@ Result<void> Rank::allocate_on_host(const HostBytes& bytes, ArenaSources sources
                                    .shared = arena.kept,
                                    .small_shared = arena.kept && sources.keep_small,
                                    .lock = sources.lock,
-                                   .workers = workers_.get(),
+                                   .workers = &workers_,
                                    .calls = sources.calls};
     const bool is_there = arena.source != nullptr && arena.source->has_value();
     if (is_there && (*arena.source)->bytes < arena.bytes) {
@@ -108,10 +104,10 @@ Pass Rank::make_pass(const PassInput& input, size_t worker) {
           .kernels = *input.kernels,
           .batch = *input.batch,
           .layout = *input.layout,
-          .barrier = workers_->barrier(),
+          .barrier = workers_.barrier(),
           .counters = counters_[worker],
           .worker = worker,
-          .worker_count = workers_->count(),
+          .worker_count = workers_.count(),
           .panel_streams = input.panel_streams};
 }
 

@@ -1,7 +1,8 @@
 // One place that computes its share of every pass: an interface with a body for processors
 // (node/node_rank.h) and one for a GPU (gpu/gpu_rank.h). Each has a plan of the same steps, memory
-// for its arenas, and workers, threads of the host that compute or drive what does. All ranks walk
-// their plans in lockstep: after each step of all ranks their workers meet at one barrier.
+// for its arenas, and borrows its place's workers, threads of the host that compute or drive what
+// does. All ranks walk their plans in lockstep: after each step of all ranks their workers meet at
+// one barrier.
 //
 // A pass costs a few virtual calls per rank; its steps cost none.
 #pragma once
@@ -110,7 +111,7 @@ class Rank {
 
   const RankPlace& place() const { return place_; }
   const Plan& plan() const { return plan_; }
-  Workers& workers() { return *workers_; }
+  Workers& workers() { return workers_; }
   WorkerCounters& counters(size_t worker) { return counters_[worker]; }
 
   // Keeps the plan and takes the memory that it needs: on the host on the rank's node, touched by
@@ -155,13 +156,11 @@ class Rank {
   // Bytes of activations, exchange and logits among them, as the plan counts.
   virtual uint64_t host_scratch_bytes() const = 0;
   // After the load, between passes: see NodeMemory::seal().
-  Result<void> seal_weights() { return weights_.seal(workers_.get()); }
+  Result<void> seal_weights() { return weights_.seal(&workers_); }
 
  protected:
-  Rank(const RankPlace& place, std::unique_ptr<Workers> workers);
-
-  // One worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same processors.
-  static Result<std::unique_ptr<Workers>> start_workers(const RankPlace& place, bool crowded);
+  // `workers`: the place's, which outlive the rank (place_workers.h).
+  Rank(const RankPlace& place, Workers& workers);
 
   // Bytes of each arena that are taken on the host.
   struct HostBytes {
@@ -193,7 +192,7 @@ class Rank {
   Plan plan_;
   ArenaAddresses addresses_;
   Peers peers_;
-  std::unique_ptr<Workers> workers_;
+  Workers& workers_;
 };
 
 // The outcome of a pass that the ranks have left with these results: a rank's own failure goes

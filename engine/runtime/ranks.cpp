@@ -1,10 +1,8 @@
 #include "engine/runtime/ranks.h"
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <new>
-#include <set>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -14,52 +12,33 @@
 #include "engine/runtime/node/node_rank.h"
 
 namespace lockstep {
-namespace {
 
-// True where workers of different ranks need the same processor to make progress.
-bool is_crowded(std::span<const RankPlace> places) {
-  size_t worker_count = 0;
-  bool shared = false;
-  std::set<int> seen;
-  for (const RankPlace& place : places) {
-    worker_count += place.cpus.size();
-    const std::set<int> own(place.cpus.begin(), place.cpus.end());
-    for (const int cpu : own) shared = shared || (cpu >= 0 && !seen.insert(cpu).second);
+Result<void> Ranks::open(std::span<const RankPlace> places, const GpuPlatform* gpus) {
+  if (workers_ == nullptr) {
+    std::function<void()> exchange;
+    if (hosts_ != nullptr) exchange = [hosts = hosts_] { hosts->exchange(); };
+    auto started = PlaceWorkers::start(places, std::move(exchange));
+    if (!started) return std::unexpected(started.error());
+    workers_ = std::move(*started);
   }
-  return shared || worker_count > std::thread::hardware_concurrency();
-}
-
-}  // namespace
-
-Result<void> Ranks::start(std::span<const RankPlace> places, const GpuPlatform* gpus) {
-  const bool crowded = places.size() > 1 && is_crowded(places);
+  CHECK(workers_->count() == places.size(), "workers of {} places for {}", workers_->count(),
+        places.size());
   std::vector<GpuRank*> on_gpus;
   for (const RankPlace& place : places) {
+    Workers& workers = (*workers_)[ranks_.size()];
     if (const auto* const gpu = std::get_if<GpuPlace>(&place.device)) {
       CHECK(gpus != nullptr, "a rank on gpu{} without a way to use it", gpu->index);
-      auto started = GpuRank::start(place, crowded, *gpus);
-      if (!started) return std::unexpected(started.error());
-      on_gpus.push_back(started->get());
-      ranks_.push_back(std::move(*started));
+      auto opened = GpuRank::open(place, workers, *gpus);
+      if (!opened) return std::unexpected(opened.error());
+      on_gpus.push_back(opened->get());
+      ranks_.push_back(std::move(*opened));
     } else {
-      auto started = NodeRank::start(place, crowded);
-      if (!started) return std::unexpected(started.error());
-      ranks_.push_back(std::move(*started));
+      ranks_.push_back(std::make_unique<NodeRank>(place, workers));
     }
   }
   const bool mixed = !on_gpus.empty() && on_gpus.size() < places.size();
   CHECK(!mixed || on_gpus.front() == ranks_.front().get(), "rank 0 is no GPU, and others are");
   gpus_ = std::make_unique<GpuGroup>(std::move(on_gpus), mixed);
-  if (places.size() == 1 && hosts_ == nullptr) return {};
-  std::vector<int> nodes;
-  for (const RankPlace& place : places) nodes.push_back(place.node);
-  std::function<void()> exchange;
-  if (hosts_ != nullptr) exchange = [hosts = hosts_] { hosts->exchange(); };
-  links_ = std::make_unique<RankLinks>(places.size(), ranks_.front()->workers().spins(), nodes,
-                                       std::move(exchange));
-  for (size_t rank = 0; rank < places.size(); ++rank) {
-    ranks_[rank]->workers().barrier().join(*links_, rank);
-  }
   return {};
 }
 
@@ -114,13 +93,15 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
                                            const PlanOptions& options,
                                            std::span<const RankPlace> places,
                                            std::vector<ArenaSources> sources,
-                                           const GpuPlatform* gpus) {
+                                           const GpuPlatform* gpus,
+                                           std::shared_ptr<PlaceWorkers> workers) {
   CHECK(places.size() == split.rank_count, "{} places for a split over {} ranks", places.size(),
         split.rank_count);
   sources.resize(places.size());
   std::unique_ptr<Ranks> made(new Ranks());
-  if (auto started = made->start(places, gpus); !started) {
-    return std::unexpected(started.error());
+  made->workers_ = std::move(workers);
+  if (auto opened = made->open(places, gpus); !opened) {
+    return std::unexpected(opened.error());
   }
   if (auto reached = made->gpus_->reach(); !reached) return std::unexpected(reached.error());
   CHECK(places.size() == 1 || made->gpus_->is_empty() || split.strategy == Strategy::kReduce,
@@ -151,7 +132,7 @@ Result<std::unique_ptr<Ranks>> Ranks::make_among_hosts(const Graph& graph, const
   sources.resize(here.size());
   std::unique_ptr<Ranks> made(new Ranks());
   made->hosts_ = &exchange;
-  if (auto started = made->start(here); !started) return std::unexpected(started.error());
+  if (auto opened = made->open(here); !opened) return std::unexpected(opened.error());
   std::vector<Plan> plans;
   for (size_t rank = own.begin; rank < own.end; ++rank) {
     const auto make = rank == own.begin ? make_first_plan : make_plan;
@@ -177,7 +158,7 @@ Result<void> Ranks::bind() {
 Result<std::unique_ptr<Ranks>> Ranks::make_bare(std::span<const RankPlace> places,
                                                 size_t exchange_bytes) {
   std::unique_ptr<Ranks> made(new Ranks());
-  if (auto started = made->start(places); !started) return std::unexpected(started.error());
+  if (auto opened = made->open(places); !opened) return std::unexpected(opened.error());
   Plan size;
   size.exchange_bytes = exchange_bytes;
   std::vector<Plan> sizes(places.size(), size);

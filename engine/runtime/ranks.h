@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "engine/base/result.h"
-#include "engine/machine/barrier.h"
 #include "engine/planner/planner.h"
 #include "engine/runtime/gpu/gpu_group.h"
+#include "engine/runtime/place_workers.h"
 #include "engine/runtime/rank.h"
 
 namespace lockstep {
@@ -18,15 +18,17 @@ class HostExchange;
 
 class Ranks {
  public:
-  // Starts the workers of every place, makes the plans and takes their memory. The split is for as
-  // many ranks as there are places. Weights that no source holds are not loaded yet. `sources`: of
-  // every rank, or none. `gpus`: the platform of places on GPUs; where some are, the first place is
-  // one: its GPU makes the logits reachable for all.
+  // Makes the plans and takes their memory. The split is for as many ranks as there are places.
+  // Weights that no source holds are not loaded yet. `sources`: of every rank, or none. `gpus`: the
+  // platform of places on GPUs; where some are, the first place is one: its GPU makes the logits
+  // reachable for all. `workers`: of these places, where another model's ranks compute there as
+  // well, in turns; none: they are started.
   static Result<std::unique_ptr<Ranks>> make(const Graph& graph, const Split& split,
                                              const PlanOptions& options,
                                              std::span<const RankPlace> places,
                                              std::vector<ArenaSources> sources = {},
-                                             const GpuPlatform* gpus = nullptr);
+                                             const GpuPlatform* gpus = nullptr,
+                                             std::shared_ptr<PlaceWorkers> workers = {});
 
   // The ranks of this host among those of several: `places` has all of them, those of other hosts
   // as they are there, and `sources` this host's. Processors alone, under `gather`. `exchange` must
@@ -46,6 +48,7 @@ class Ranks {
   const Rank& operator[](size_t rank) const { return *ranks_[rank]; }
   // All are GPUs, several, and each reaches the others' memory.
   bool shares_gpu_memory() const { return gpus_->shares_memory(); }
+  const std::shared_ptr<PlaceWorkers>& workers() const { return workers_; }
   HostExchange* hosts() const { return hosts_; }                    // null: there are no others
   const Plan& root_plan() const { return ranks_.front()->plan(); }  // where the logits lie
   Result<void> outcome(std::span<const Result<void>> results) const {
@@ -55,7 +58,8 @@ class Ranks {
  private:
   Ranks() = default;
 
-  Result<void> start(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
+  // At these places, with workers_, which are started if there are none.
+  Result<void> open(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
   // One plan and one source per rank; they are moved from.
   Result<void> allocate(std::span<Plan> plans, std::span<ArenaSources> sources);
   Result<void> bind();
@@ -63,7 +67,7 @@ class Ranks {
                                 std::span<ArenaSources> sources);
 
   HostExchange* hosts_ = nullptr;
-  std::unique_ptr<RankLinks> links_;  // none for one rank alone
+  std::shared_ptr<PlaceWorkers> workers_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::unique_ptr<GpuGroup> gpus_;  // those that are on GPUs
 };

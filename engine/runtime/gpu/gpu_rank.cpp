@@ -21,18 +21,15 @@ Result<void> timed(WorkerCounters& counters, const Work& work) {
 
 }  // namespace
 
-GpuRank::GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
-                 std::unique_ptr<GpuExecutor> executor)
-    : Rank(place, std::move(workers)), executor_(std::move(executor)) {}
+GpuRank::GpuRank(const RankPlace& place, Workers& workers, std::unique_ptr<GpuExecutor> executor)
+    : Rank(place, workers), executor_(std::move(executor)) {}
 
-Result<std::unique_ptr<GpuRank>> GpuRank::start(const RankPlace& place, bool crowded,
-                                                const GpuPlatform& platform) {
+Result<std::unique_ptr<GpuRank>> GpuRank::open(const RankPlace& place, Workers& workers,
+                                               const GpuPlatform& platform) {
   CHECK(place.cpus.size() == 1, "a rank on a GPU with {} workers", place.cpus.size());
-  auto workers = start_workers(place, crowded);
-  if (!workers) return std::unexpected(workers.error());
   auto executor = GpuExecutor::open(platform, std::get<GpuPlace>(place.device).index);
   if (!executor) return std::unexpected(executor.error());
-  return std::unique_ptr<GpuRank>(new GpuRank(place, std::move(*workers), std::move(*executor)));
+  return std::unique_ptr<GpuRank>(new GpuRank(place, workers, std::move(*executor)));
 }
 
 // A GPU exchanges with processors by the host's memory.

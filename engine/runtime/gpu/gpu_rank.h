@@ -15,10 +15,10 @@ namespace lockstep {
 
 class GpuRank final : public Rank {
  public:
-  // Opens the place's GPU and starts its worker. CHECKs that the place has a GPU and one worker.
-  // The platform outlives the rank. Fails with kMachineRefused.
-  static Result<std::unique_ptr<GpuRank>> start(const RankPlace& place, bool crowded,
-                                                const GpuPlatform& platform);
+  // Opens the place's GPU. CHECKs that the place has a GPU and one worker. The workers and the
+  // platform outlive the rank. Fails with kMachineRefused.
+  static Result<std::unique_ptr<GpuRank>> open(const RankPlace& place, Workers& workers,
+                                               const GpuPlatform& platform);
 
   // Before allocate(): what of its activations lies in the host's memory.
   void set_host_share(const HostShare& share) { host_ = share; }
@@ -40,8 +40,7 @@ class GpuRank final : public Rank {
  private:
   Result<void> take_memory(ArenaSources sources) override;
   Result<void> prepare() override;
-  GpuRank(const RankPlace& place, std::unique_ptr<Workers> workers,
-          std::unique_ptr<GpuExecutor> executor);
+  GpuRank(const RankPlace& place, Workers& workers, std::unique_ptr<GpuExecutor> executor);
   bool is_driven_by_caller() const;
   void run_alone();
   void run_among_processors();

@@ -29,14 +29,8 @@ PromptBlocks prompt_blocks(const Plan& plan, size_t workers) {
 
 }  // namespace
 
-NodeRank::NodeRank(const RankPlace& place, std::unique_ptr<Workers> workers)
-    : Rank(place, std::move(workers)), job_([this](size_t worker) { walk(worker); }) {}
-
-Result<std::unique_ptr<NodeRank>> NodeRank::start(const RankPlace& place, bool crowded) {
-  auto workers = start_workers(place, crowded);
-  if (!workers) return std::unexpected(workers.error());
-  return std::unique_ptr<NodeRank>(new NodeRank(place, std::move(*workers)));
-}
+NodeRank::NodeRank(const RankPlace& place, Workers& workers)
+    : Rank(place, workers), job_([this](size_t worker) { walk(worker); }) {}
 
 Result<void> NodeRank::take_memory(ArenaSources sources) {
   return allocate_on_host({.weights = plan().weight_bytes,

@@ -13,9 +13,8 @@ namespace lockstep {
 
 class NodeRank final : public Rank {
  public:
-  // Starts one worker per entry of `place.cpus`. `crowded`: other ranks' workers need the same
-  // processors. Fails with kMachineRefused where a thread cannot be started or pinned.
-  static Result<std::unique_ptr<NodeRank>> start(const RankPlace& place, bool crowded);
+  // `workers`: the place's, which outlive the rank.
+  NodeRank(const RankPlace& place, Workers& workers);
 
   ArenaAddresses arenas() const override { return host_arenas(); }
   std::unique_ptr<WeightSink> make_weight_sink() override { return nullptr; }
@@ -28,7 +27,6 @@ class NodeRank final : public Rank {
  private:
   Result<void> take_memory(ArenaSources sources) override;
   Result<void> prepare() override;
-  NodeRank(const RankPlace& place, std::unique_ptr<Workers> workers);
   void walk(size_t worker);
 
   std::function<void(size_t worker)> job_;  // made once: a pass allocates nothing
