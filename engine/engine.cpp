@@ -19,7 +19,6 @@
 #include "engine/model/architecture.h"
 #include "engine/model/gguf_file.h"
 #include "engine/model/pooling.h"
-#include "engine/model/weight_loader.h"
 #include "engine/placement/device_rules.h"
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/machine.h"
@@ -34,12 +33,14 @@
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "engine/runtime/ranks.h"
 #include "engine/serving/chat_text.h"
+#include "engine/serving/draft_model.h"
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/engine_loop.h"
 #include "engine/serving/host_join.h"
 #include "engine/serving/kept_pages.h"
 #include "engine/serving/rank_report.h"
 #include "engine/serving/scheduler_limits.h"
+#include "engine/serving/weight_filling.h"
 #include "engine/text/grammar/grammar_cache.h"
 #include "engine/text/model_tokenizer.h"
 
@@ -86,8 +87,8 @@ struct Engine::Parts {
   RowUse use;
   bool knows_segments = false;  // has_segments()
   Machine machine;
-  Settings settings;                    // what the options come to on this machine
-  const DrafterRow* drafter = nullptr;  // none: no token is drafted
+  Settings settings;                      // what the options come to on this machine
+  std::unique_ptr<DraftFile> draft_file;  // null: no smaller model drafts
   ModelLayout layout;
   MemoryHandover handover;
   MemoryIdentity identity;  // empty where nothing is kept
@@ -115,7 +116,8 @@ struct Engine::Parts {
   std::unique_ptr<Ranks> ranks;
   std::unique_ptr<RankReport> rank_statistics;
   std::unique_ptr<Executor> executor;
-  std::unique_ptr<KeptPages> kept_pages;  // none: pages that make way are lost
+  std::unique_ptr<DraftModel> draft_model;  // null: none
+  std::unique_ptr<KeptPages> kept_pages;    // none: pages that make way are lost
   std::unique_ptr<EngineLoop> loop;
   std::unique_ptr<HostMember> member;  // none: this host computes alone
 };
@@ -143,13 +145,10 @@ Result<void> Engine::Parts::read_texts() {
 Result<void> Engine::Parts::lay_out() {
   auto parsed = parse(options, *kernels, machine);
   if (!parsed) return std::unexpected(parsed.error());
-  auto chosen = choose_drafter(options.speculate);
-  if (!chosen) return std::unexpected(chosen.error());
-  drafter = *chosen;
-  if (options.draft_tokens > kDraftTokensMost) {
-    return invalid_input("draft_tokens is {}; it must be at most {}", *options.draft_tokens,
-                         kDraftTokensMost);
-  }
+  auto draft = open_draft_file(options, *parsed, file, model);
+  if (!draft) return std::unexpected(draft.error());
+  draft_file = std::move(*draft);
+  if (draft_file) parsed->draft_model = &draft_file->model;
   auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);
@@ -272,11 +271,17 @@ Result<void> Engine::Parts::make_ranks() {
   }
   if (!made) return std::unexpected(made.error());
   ranks = std::move(*made);
+  if (draft_file == nullptr) return {};
+  auto draft = DraftModel::make(*draft_file, layout, model, *ranks, *kernels, options.lock_memory);
+  if (!draft) return std::unexpected(draft.error());
+  draft_model = std::move(*draft);
   return {};
 }
 
-// From the file, unless an earlier process has left them.
+// From the files, unless an earlier process has left the model's.
 Result<void> Engine::Parts::fill_weights() {
+  std::vector<WeightFilling> files;
+  if (draft_model) files.push_back(draft_model->filling());
   if (handover.has_weights()) {
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
@@ -287,24 +292,15 @@ Result<void> Engine::Parts::fill_weights() {
     bytes_kept = weight_bytes;
     spdlog::info("took over {} MiB of weights and {} MiB of the KV cache's memory; nothing is read",
                  weight_bytes >> 20U, handover.kv_pages() ? kv_bytes >> 20U : 0);
-    return {};
+  } else {
+    files.emplace_back(file, model.graph, *ranks);
   }
-  std::vector<LoadTarget> targets;
-  std::vector<std::unique_ptr<WeightSink>> sinks;
-  for (size_t rank = 0; rank < ranks->count(); ++rank) {
-    Rank& target = (*ranks)[rank];
-    sinks.push_back(target.make_weight_sink());
-    targets.push_back({.plan = target.plan(),
-                       .weights = target.addresses().at(ArenaOffset<std::byte>{Arena::kWeights}),
-                       .workers = target.workers(),
-                       .node = target.place().node,
-                       .sink = sinks.back().get()});
+  uint64_t bytes = 0;
+  for (const WeightFilling& each : files) bytes += each.bytes();
+  bytes_total = bytes;
+  for (const WeightFilling& each : files) {
+    if (auto filled = each.run(options.direct_io, bytes_done); !filled) return filled;
   }
-  bytes_total = bytes_to_load(file, model.graph, targets);
-  const LoadOptions how = {.direct = options.direct_io != DirectIo::kNo,
-                           .from_cache = options.direct_io == DirectIo::kAuto};
-  const auto loaded = load_weights(file, model.graph, targets, bytes_done, how);
-  if (!loaded) return std::unexpected(loaded.error());
   return {};
 }
 
@@ -312,16 +308,18 @@ Result<void> Engine::Parts::load() {
   if (auto made = make_ranks(); !made) return made;
   if (auto filled = fill_weights(); !filled) return filled;
   to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, keeping(), description);
-  rank_statistics = std::make_unique<RankReport>(*ranks, machine.topology);
+  rank_statistics = std::make_unique<RankReport>(*ranks, machine.topology,
+                                                 draft_model ? &draft_model->ranks() : nullptr);
   executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits = scheduler_limits(
-      {model, settings, options, layout, *executor, ranks->root_plan(), drafter, cache_events});
+      {model, settings, options, layout, *executor, ranks->root_plan(), cache_events});
   kept_pages = KeptPages::keep(
       *ranks, options, layout.rules().traits.memory_can_be_kept, limits,
       [&] { return identify_pages(file, model, options, *kernels, layout, info.fingerprint); });
-  loop = std::make_unique<EngineLoop>(*executor, limits, waiting, *tokenizer, model.vocabulary_size,
-                                      use, counters, PassHooks{machine.before_pass, on_failure},
-                                      drafter);
+  loop = std::make_unique<EngineLoop>(
+      *executor, limits, waiting, *tokenizer, model.vocabulary_size, use, counters,
+      PassHooks{machine.before_pass, on_failure},
+      LoopDrafters{settings.drafters.row, draft_model ? &draft_model->stage() : nullptr});
   if (!hosts.is_joined()) return {};
   auto member_made = hosts.begin(subject(), layout, *executor, *loop);
   if (!member_made) return std::unexpected(member_made.error());
@@ -394,8 +392,10 @@ EngineStatistics Engine::statistics() const {
   const auto drafts_of = [&](DraftSource source) -> DraftStatistics& {
     return statistics.drafts[static_cast<size_t>(source)];
   };
-  drafts_of(DraftSource::kDrafter).drafter = parts_->drafter ? parts_->drafter->name : "none";
+  const DrafterRow* const drafter = parts_->settings.drafters.row;
+  drafts_of(DraftSource::kDrafter).drafter = drafter ? drafter->name : "none";
   drafts_of(DraftSource::kGrammar).drafter = "grammar";
+  drafts_of(DraftSource::kModel).drafter = kModelDrafter;
   statistics.load.bytes_done = parts_->bytes_done;
   statistics.load.bytes_total = parts_->bytes_total;
   statistics.load.bytes_kept = parts_->bytes_kept;

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string_view>
@@ -20,8 +21,9 @@ inline constexpr size_t kDraftTokensMost = 15;
 enum class DraftSource : uint8_t {
   kDrafter,  // the request's drafter
   kGrammar,  // a text that its grammar leaves no other for
+  kModel,    // a smaller model
 };
-inline constexpr size_t kDraftSourceCount = 2;
+inline constexpr size_t kDraftSourceCount = 3;
 
 // Drafts of one generation. Belongs to one thread.
 class Drafter {
@@ -36,6 +38,9 @@ class Drafter {
   // Writes guesses of the tokens that follow the text, in their order, and returns how many of
   // them: 0, where it has no good guess. Any of them may be wrong; none is below 0.
   virtual size_t draft(std::span<TokenId> drafts) = 0;
+  // How many of the text's last tokens stand before the last draft where that was found: the more,
+  // the better a guess it is.
+  virtual size_t match_length() const { return std::numeric_limits<size_t>::max(); }
 };
 
 // The kinds, each in a file of its own. `tokens`: how many it will be told soon, of prediction and
@@ -50,7 +55,20 @@ struct DrafterRow {
 // All kinds, in the order in which "auto" prefers them.
 std::span<const DrafterRow> drafter_rows();
 
-// The row of that name; "auto": the first one; null for "none". Fails for any other name.
-Result<const DrafterRow*> choose_drafter(std::string_view name);
+// The name of drafts by a smaller model, which have no row: they run passes of their own.
+inline constexpr std::string_view kModelDrafter = "draft";
+// A draft that repeats fewer tokens goes behind a model's: it is a matter of chance.
+inline constexpr size_t kSureMatch = 8;
+
+// The drafters that are asked.
+struct DrafterChoice {
+  const DrafterRow* row = nullptr;  // null: none
+  bool model = false;               // a smaller model, which a file is needed for
+};
+
+// Those of a list of names, as in "ngram,draft"; "auto": the first row, and a model if there is a
+// file; "none": none. `has_model`: there is a file. Fails for any other name, for two rows, and for
+// a model without a file.
+Result<DrafterChoice> choose_drafters(std::string_view names, bool has_model);
 
 }  // namespace lockstep

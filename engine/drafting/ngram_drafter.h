@@ -38,6 +38,8 @@ class NgramDrafter : public Drafter {
   void expect(std::span<const TokenId> tokens) override;
   void add(std::span<const TokenId> tokens) override;
   size_t draft(std::span<TokenId> drafts) override;
+  // The source's, at most kMatchMost.
+  size_t match_length() const override { return source_ ? match_length(*source_) : 0; }
 
   size_t memory_bytes() const;
 

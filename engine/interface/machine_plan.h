@@ -79,6 +79,17 @@ struct MachinePlan {
     bool measured = false;           // else, of a GPU, by the memory's clock and width
     double seconds_per_token = 0;    // read_bytes / bytes_per_second
   };
+  // A smaller model that drafts tokens, at the same ranks.
+  struct Draft {
+    struct Rank {
+      uint64_t weight_bytes = 0;
+      uint64_t kv_bytes = 0;
+      uint64_t scratch_bytes = 0;
+    };
+    std::string model = {};  // the file's name
+    std::string architecture = {};
+    std::vector<Rank> ranks = {};
+  };
   // Weights that more than one rank holds.
   struct Replica {
     std::string what;
@@ -111,6 +122,7 @@ struct MachinePlan {
   Devices devices;
   std::vector<Fault> faults;  // the worst first
   std::vector<Rank> ranks;
+  std::optional<Draft> draft = {};
   std::vector<Replica> replicas;
   std::vector<Encoded> encoded;  // by format
   bool fits = true;

@@ -61,8 +61,9 @@ struct EngineOptions {
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
   // Drafts tokens for passes to verify, which never changes what is generated: "auto", "none", or
-  // the name of a drafter (drafter.h).
+  // names of drafters (choose_drafters()).
   std::string speculate = "auto";
+  std::filesystem::path draft_model = {};  // a smaller model that drafts; empty: none
   // Drafted tokens of a sequence in a pass, at most 15; none: as many as pay by measured times.
   std::optional<uint32_t> draft_tokens = {};
   // Diagnosis: the fusion rules that are switched off, by name, or "all". No bit of an answer

@@ -119,6 +119,8 @@ struct EngineStatistics {
   uint64_t prompt_tokens = 0;                           // computed, each once
   uint64_t generated_tokens = 0;
   std::array<DraftStatistics, kDraftSourceCount> drafts = {};  // by DraftSource
+  double draft_stage_seconds =
+      0;  // that drafters' own passes have taken, between those of the model
   uint64_t kv_pages = 0;
   uint64_t kv_pages_free = 0;        // that hold nothing
   uint64_t kv_pages_cached = 0;      // that hold a prefix and are used by no request

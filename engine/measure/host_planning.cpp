@@ -217,7 +217,7 @@ Result<HostsPlan> plan_hosts(const EngineOptions& options) {
 Result<HostsPlan> plan_hosts(const EngineOptions& options, const Machine& machine) {
   const auto opened = open_planned_model(options, machine);
   if (!opened) return std::unexpected(opened.error());
-  const auto& [file, model, parsed] = *opened;
+  const auto& [file, model, draft, parsed] = *opened;
   auto choice = lay_out_ranks(model, parsed, machine, {});
   if (!choice) return std::unexpected(choice.error());
   if (auto checked = check_host_options(options, choice->layout); !checked) {

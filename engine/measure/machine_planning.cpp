@@ -44,7 +44,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& ma
                                  bool measure) {
   const auto opened = open_planned_model(options, machine);
   if (!opened) return std::unexpected(opened.error());
-  const auto& [file, model, parsed] = *opened;
+  const auto& [file, model, draft, parsed] = *opened;
   const auto settings = fit_to_model(model, parsed);
   if (!settings) return std::unexpected(settings.error());
   auto choice = choose_layout(model, *settings, machine, measure);
@@ -52,6 +52,7 @@ Result<MachinePlan> plan_machine(const EngineOptions& options, const Machine& ma
   const ModelInfo info = describe_model(file, model, options, choice->layout);
   const std::string misfit = size_choice(model, options, machine, *choice);
   MachinePlan plan = describe_plan(model, info, machine, *choice, misfit);
+  if (draft) plan.draft->model = draft->file.parts().front().filename().string();
   if (!measure) {
     plan.verdict = "not measured";
     return plan;

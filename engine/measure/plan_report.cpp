@@ -93,6 +93,7 @@ class PlanReport {
     plan_.nodes = describe_nodes(machine_.topology);
     describe_devices(machine_.topology, layout_.devices, plan_);
     describe_ranks();
+    describe_draft();
     describe_replicas();
     describe_encoded();
     describe_faults();
@@ -113,6 +114,16 @@ class PlanReport {
     if (kv_bytes == 0) return;
     plan_.state_slot_pages = state_bytes / static_cast<double>(options.state_slots) /
                              (kv_bytes / static_cast<double>(options.kv_pages));
+  }
+
+  void describe_draft() {
+    if (!layout_.draft) return;
+    plan_.draft = MachinePlan::Draft{.architecture = layout_.draft->model->architecture};
+    for (const RankSizes& sizes : layout_.draft->sizes) {
+      plan_.draft->ranks.push_back({.weight_bytes = sizes.weight_bytes,
+                                    .kv_bytes = sizes.kv_bytes,
+                                    .scratch_bytes = sizes.activation_bytes()});
+    }
   }
 
   void describe_ranks() {
@@ -194,6 +205,7 @@ class PlanReport {
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
       const RankPlace& place = layout_.places[rank];
       hints.mapped_bytes += layout_.sizes[rank].host_bytes();
+      if (layout_.draft) hints.mapped_bytes += layout_.draft->sizes[rank].host_bytes();
       const Node* const node = machine_.topology.find_node(std::max(place.node, 0));
       if (node == nullptr) continue;
       for (const HostArena& arena : device_of(place).host_arenas(layout_.sizes[rank])) {

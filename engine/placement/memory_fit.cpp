@@ -34,6 +34,11 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
   std::vector<std::string> needs = {need(sizes.weight_bytes, "weights")};
   if (with_cache) needs.push_back(need(sizes.kv_bytes, "the KV cache"));
   needs.push_back(need(sizes.activation_bytes() - sizes.hosted_bytes(), "activations"));
+  if (layout.draft) {
+    const RankSizes& draft = layout.draft->sizes[rank];
+    needs.push_back(need(draft.total_bytes() - (with_cache ? 0 : draft.kv_bytes),
+                         with_cache ? "the draft model and its cache" : "the draft model"));
+  }
   for (const MachinePlan::Need& other : other_needs(layout, rank)) {
     needs.push_back(need(other.bytes, other.what));
   }
@@ -64,10 +69,22 @@ bool is_held(const ModelLayout& layout, const HostArena& arena) {
          (arena.use == HostArena::Use::kKvCache && layout.kv_pages_held);
 }
 
-// Takes space for all arenas of these sizes that are not there already, in the order in which a
-// rank takes them in earnest.
-std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<RankSizes>& sizes,
+// The sizes of a layout, by rank: the model's, and those of one that drafts for it, if there is
+// one.
+struct LayoutSizes {
+  std::vector<RankSizes> model;
+  std::vector<RankSizes> draft = {};
+};
+
+LayoutSizes sizes_of(const ModelLayout& layout) {
+  return {layout.sizes, layout.draft ? layout.draft->sizes : std::vector<RankSizes>()};
+}
+
+// Takes space for all arenas of these sizes that are not there already, in the order in which
+// ranks take them in earnest.
+std::optional<Misfit> take_all(const ModelLayout& layout, const LayoutSizes& all,
                                Budgets& budgets) {
+  const std::vector<RankSizes>& sizes = all.model;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
     const RankDevice& device = device_of(place);
@@ -75,6 +92,14 @@ std::optional<Misfit> take_all(const ModelLayout& layout, const std::vector<Rank
     for (const HostArena& arena : device.host_arenas(sizes[rank])) {
       const uint64_t bytes = is_held(layout, arena) ? 0 : arena.bytes;
       if (!budgets.memory.take(place.node, bytes)) return Misfit{rank, bytes, arena.what};
+    }
+  }
+  for (size_t rank = 0; rank < all.draft.size(); ++rank) {
+    const RankPlace& place = layout.places[rank];
+    for (const HostArena& arena : device_of(place).host_arenas(all.draft[rank])) {
+      if (!budgets.memory.take(place.node, arena.bytes)) {
+        return Misfit{rank, arena.bytes, "the draft model"};
+      }
     }
   }
   return std::nullopt;
@@ -143,13 +168,14 @@ uint64_t host_cache_bytes(const RankPlace& place, const RankSizes& sizes) {
   return cache == arenas.end() ? 0 : cache->bytes;
 }
 
-// As many of the pages wanted as the nodes have space for.
+// As many of the pages wanted as the nodes have space for. `page_bytes`: of the host's memory, that
+// a page takes of each rank.
 PageFit node_pages(const ModelLayout& layout, const MemoryBudget& budget,
-                   const std::vector<RankSizes>& one_page, PageFit wanted) {
+                   const std::vector<uint64_t>& page_bytes, PageFit wanted) {
   std::map<int, PageShare> shares;  // by node; -1: of all together
   std::map<int, size_t> first_ranks;
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
-    const uint64_t bytes = host_cache_bytes(layout.places[rank], one_page[rank]);
+    const uint64_t bytes = page_bytes[rank];
     if (bytes == 0) continue;
     for (const int node : std::set<int>{-1, layout.places[rank].node}) {
       PageShare& share = shares[node];
@@ -181,7 +207,7 @@ class ContextSearch {
         layout_(layout),
         page_count_(model.graph, layout.plan_options.batch_tokens) {
     if (!model.graph.has_states()) return;
-    for (const RankSizes& sizes : sizes_of(layout.plan_options, 1)) {
+    for (const RankSizes& sizes : model_sizes(layout.plan_options, 1)) {
       page_bytes_ += sizes.kv_bytes;
       slot_bytes_ += sizes.state_bytes / layout.plan_options.state_slots;
     }
@@ -195,9 +221,13 @@ class ContextSearch {
     layout_.plan_options.state_slots = state_slots(*pages);
     size_t& sequence_pages = layout_.plan_options.sequence_pages;
     if (sequence_pages > 0) sequence_pages = pages_for(layout_.context_tokens);
-    layout_.sizes = sizes_of(layout_.plan_options, *pages);
+    layout_.sizes = model_sizes(layout_.plan_options, *pages);
+    if (layout_.draft) {
+      layout_.draft->sizes = draft_sizes_with(*pages);
+      layout_.draft->plan_options.kv_pages = *pages + own_draft_pages(settings_);
+    }
     Budgets budgets(machine_, layout_);
-    const auto misfit = take_all(layout_, layout_.sizes, budgets);
+    const auto misfit = take_all(layout_, sizes_of(layout_), budgets);
     if (!misfit) return {};
     const RankPlace& place = layout_.places[misfit->rank];
     return refusal(misfit->rank, /*with_cache=*/true,
@@ -239,7 +269,7 @@ class ContextSearch {
   // As many pages as fit beside weights and activations; at most those wanted.
   Result<size_t> fitting_pages(size_t wanted) const {
     Budgets budgets(machine_, layout_);
-    const auto misfit = take_all(layout_, layout_.sizes, budgets);
+    const auto misfit = take_all(layout_, sizes_of(layout_), budgets);
     PageFit found;
     if (!misfit) found = search_down(pages_beside_activations(wanted));
     if (page_count_.tokens_within(found.pages) > 0) return found.pages;
@@ -255,18 +285,36 @@ class ContextSearch {
   // As many of the pages wanted as the nodes have space for beside what such a cache needs: what
   // attention takes of the activations grows with it.
   PageFit pages_beside_activations(size_t wanted) const {
-    const auto one_page = sizes_with(1);
+    const auto page_bytes = page_bytes_of_ranks();
     PageFit found{.pages = wanted};
     size_t attended = 0;
     for (int round = 0; round < 2; ++round) {
       auto sizes = sizes_with(attended);
-      for (RankSizes& own : sizes) own.kv_bytes = 0;
+      for (RankSizes& own : sizes.model) own.kv_bytes = 0;
+      for (RankSizes& own : sizes.draft) own.kv_bytes = 0;
       Budgets budgets(machine_, layout_);
       if (take_all(layout_, sizes, budgets)) break;
-      found = node_pages(layout_, budgets.memory, one_page, found);
+      found = node_pages(layout_, budgets.memory, page_bytes, found);
       attended = found.pages;
     }
     return found;
+  }
+
+  // The host's memory that a page takes of each rank: of both models, if there are two.
+  std::vector<uint64_t> page_bytes_of_ranks() const {
+    const LayoutSizes none = sizes_with(0);
+    const LayoutSizes one = sizes_with(1);
+    std::vector<uint64_t> bytes;
+    for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
+      const RankPlace& place = layout_.places[rank];
+      const auto of_page = [&](const std::vector<RankSizes>& more,
+                               const std::vector<RankSizes>& less) {
+        return host_cache_bytes(place, more[rank]) - host_cache_bytes(place, less[rank]);
+      };
+      bytes.push_back(of_page(one.model, none.model));
+      if (layout_.draft) bytes.back() += of_page(one.draft, none.draft);
+    }
+    return bytes;
   }
 
   // As many of the pages wanted as all arenas have space with. Not quite the most where an arena
@@ -292,17 +340,22 @@ class ContextSearch {
   }
 
   // The sizes with so many pages, of which a sequence has no more than the model was trained for.
-  std::vector<RankSizes> sizes_with(size_t pages) const {
+  LayoutSizes sizes_with(size_t pages) const {
     PlanOptions options = layout_.plan_options;
     options.state_slots = state_slots(pages);
     if (options.sequence_pages > 0) {
       options.sequence_pages =
           pages_for(std::min(model_.trained_context_tokens, page_count_.tokens_within(pages)));
     }
-    return sizes_of(options, pages);
+    return {model_sizes(options, pages), draft_sizes_with(pages)};
   }
 
-  std::vector<RankSizes> sizes_of(const PlanOptions& options, size_t pages) const {
+  std::vector<RankSizes> draft_sizes_with(size_t pages) const {
+    if (!layout_.draft) return {};
+    return draft_sizes(*layout_.draft, settings_, pages, layout_.places);
+  }
+
+  std::vector<RankSizes> model_sizes(const PlanOptions& options, size_t pages) const {
     return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked,
                       layout_.first_rank());
   }
@@ -362,7 +415,7 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine) {
   Budgets budgets(machine, layout);
-  const auto misfit = take_all(layout, layout.sizes, budgets);
+  const auto misfit = take_all(layout, sizes_of(layout), budgets);
   if (!misfit) return std::nullopt;
   return misfit->rank;
 }

@@ -158,6 +158,7 @@ class Search {
   Result<Settings> settings_of(const EngineOptions& options, const Machine& machine) const {
     auto parsed = parse(options, kernels_, machine);
     if (!parsed) return parsed;
+    if (layout_.draft) parsed->draft_model = layout_.draft->model;
     return fit_to_model(model_, std::move(*parsed));
   }
 

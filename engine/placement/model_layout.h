@@ -13,6 +13,7 @@
 #include "engine/machine/rank_places.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/device_rules.h"
+#include "engine/placement/draft_layout.h"
 #include "engine/placement/gpu_traits.h"
 #include "engine/placement/rank_device.h"
 #include "engine/planner/planner.h"
@@ -40,8 +41,9 @@ struct ModelLayout {
   std::string device_titles;     // "node0, node1", "gpu0 NVIDIA H200"
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank
-  bool gpus_linked = true;       // each of the GPUs reaches the others' memory
-  uint64_t nccl_bytes = 0;       // taken of each GPU beside those
+  std::optional<DraftLayout> draft = {};     // of a smaller model that drafts tokens
+  bool gpus_linked = true;                   // each of the GPUs reaches the others' memory
+  uint64_t nccl_bytes = 0;                   // taken of each GPU beside those
   std::optional<GpuSpeeds> gpu_speeds = {};  // where shares follow them
   // Left by an earlier process, so that the memory is taken already.
   bool weights_held = false;

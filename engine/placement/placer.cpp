@@ -115,6 +115,11 @@ Result<ModelLayout> Placer::lay_out(const DeviceChoice& devices, size_t batch_to
       rank_sizes(model_, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes = rules.nccl_bytes(machine_, layout.devices, layout.gpus_linked,
                                        layout.sizes.front().message_floats);
+  if (settings_.draft_model == nullptr) return layout;
+  auto draft = lay_out_draft(*settings_.draft_model, settings_, rules, layout.places,
+                             layout.split.strategy, batch_tokens);
+  if (!draft) return std::unexpected(draft.error());
+  layout.draft = std::move(*draft);
   return layout;
 }
 
@@ -259,7 +264,14 @@ Result<ModelLayout> Placer::place() {
   if (!least) return std::unexpected(least.error());
   gpu_needs_ = least->gpu_needs();
   if (settings_.devices) return place_on(*settings_.devices);
-  return place_automatically(choose_devices_for(*least));
+  const DeviceChoice choice = choose_devices_for(*least);
+  if (settings_.draft_model != nullptr) {
+    // Nobody who has GPUs wants the model on processors for the sake of drafts.
+    if (auto usable = check_draft_devices(rules_of(choice)); !usable) {
+      return std::unexpected(usable.error());
+    }
+  }
+  return place_automatically(choice);
 }
 
 }  // namespace lockstep

@@ -53,6 +53,13 @@ Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
 
 Result<void> parse_sizes(const EngineOptions& options, Settings& settings) {
   settings.sequence_count = options.sequence_count;
+  const auto drafters = choose_drafters(options.speculate, !options.draft_model.empty());
+  if (!drafters) return std::unexpected(drafters.error());
+  settings.drafters = *drafters;
+  if (options.draft_tokens > kDraftTokensMost) {
+    return invalid_input("draft_tokens is {}; it must be at most {}", *options.draft_tokens,
+                         kDraftTokensMost);
+  }
   settings.drafts = options.speculate != "none" && options.draft_tokens != 0U;
   settings.batch_is_given = options.batch_tokens != 0;
   settings.batch_tokens = settings.batch_is_given

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/drafting/drafter.h"
 #include "engine/graph/fusion/rules.h"
 #include "engine/graph/split.h"
 #include "engine/interface/options.h"
@@ -53,6 +54,9 @@ struct Settings {
 
   bool among_hosts = false;  // this host computes together with others
   bool drafts = false;       // tokens may be drafted
+  DrafterChoice drafters;    // by these
+  // The smaller model that drafts, at the same places; outlives the settings. Null: none does.
+  const Model* draft_model = nullptr;
   // Slots beside sequences' own and checkpoints, for states from before a draft: streams that draft
   // are as a rule no more than these, since drafts do not pay beside many others.
   size_t draft_slots() const { return drafts ? std::min<size_t>(sequence_count, 8) : 0; }

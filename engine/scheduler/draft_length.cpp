@@ -1,6 +1,7 @@
 #include "engine/scheduler/draft_length.h"
 
 #include <algorithm>
+#include <vector>
 
 namespace lockstep {
 namespace {
@@ -73,10 +74,16 @@ void RowCost::add(size_t rows, double seconds) {
   slope_ = std::max(0.0, (rows_seconds_ / weight_ - mean * seconds_ / weight_) / variance);
 }
 
+double RowCost::seconds(size_t rows) const {
+  if (weight_ == 0) return 0;
+  const double beyond_mean = static_cast<double>(rows) - rows_ / weight_;
+  return std::max(0.0, seconds_ / weight_ + slope_.value_or(0) * beyond_mean);
+}
+
 double RowCost::share_of_next(size_t rows) const {
   const auto count = static_cast<double>(std::max<size_t>(rows, 1));
   if (!slope_) return kAssumedShare / (1 + (count - 1) * kAssumedShare);
-  const double pass = seconds_ / weight_ + *slope_ * (count - rows_ / weight_);
+  const double pass = seconds(std::max<size_t>(rows, 1));
   // A row takes no more than its part of the pass.
   const double most = 1 / count;
   return pass > 0 ? std::min(*slope_ / pass, most) : most;
@@ -114,6 +121,33 @@ size_t draft_length(const DraftAcceptance& acceptance, double least_chance, bool
     const auto count = static_cast<double>(length + 1);
     const double rows = computed_again ? 1 + count * before * (1 - rate) : 1;
     if (before * rate < least_chance * rows) break;
+  }
+  return length;
+}
+
+size_t shared_draft_length(std::span<const SharedDraft> drafts, double row_share, double pass_share,
+                           size_t streams) {
+  std::vector<double> chances(drafts.size(), 1);
+  std::vector<double> tokens(drafts.size(), 1);  // expected, of a pass
+  const double row_price = kMargin * static_cast<double>(streams) * row_share;
+  const double pass_price = kMargin * static_cast<double>(streams) * pass_share;
+  double slowdown = 1;
+  size_t length = 0;
+  for (; length < kDraftTokensMost; ++length) {
+    double gain = 0;
+    size_t rows = 0;
+    double least_tokens = drafts.size() < streams ? 1 : static_cast<double>(kDraftTokensMost);
+    for (size_t index = 0; index < drafts.size(); ++index) {
+      if (drafts[index].most > length) {
+        chances[index] *= drafts[index].rate;
+        tokens[index] += chances[index];
+        gain += chances[index] - row_price;
+        ++rows;
+      }
+      least_tokens = std::min(least_tokens, tokens[index]);
+    }
+    slowdown += pass_share + static_cast<double>(rows) * row_share;
+    if (rows == 0 || gain < pass_price || least_tokens < kSpeedKept * slowdown) break;
   }
   return length;
 }

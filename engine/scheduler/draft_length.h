@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 
 #include "engine/drafting/drafter.h"
 
@@ -39,6 +40,8 @@ class RowCost {
   // The time of one row more, as a part of that of a pass of `rows` rows. While it is not known a
   // row is taken for kAssumedShare of a pass of one: so little that it is tried.
   double share_of_next(size_t rows) const;
+  // The expected time of a pass of so many rows; 0 before the first was added.
+  double seconds(size_t rows) const;
   // Drafted tokens of a sequence that may be tried: none before a few passes were measured, one
   // until the cost is known, then any number.
   size_t draft_tokens_most() const;
@@ -77,5 +80,20 @@ double expected_tokens(const DraftAcceptance& acceptance, size_t drafted);
 // expects `least_tokens` of it: that stream loses a tenth of its speed at most. All together gain
 // more than they lose, but one stream's drafts make the pass longer for all.
 size_t draft_rows_most(const RowCost& cost, size_t streams, double least_tokens);
+
+// A stream whose draft may have so many tokens, each accepted with this chance where those before
+// it are.
+struct SharedDraft {
+  double rate = 0;
+  size_t most = 0;
+};
+
+// How many places of drafts pay where one more pass gives a place to all of these streams' drafts
+// at once: that of a smaller model, which takes `pass_share` of the time of a pass of `streams`
+// streams without drafts. A row takes `row_share` of it. A place pays as a token does
+// (least_draft_chance()): the chances of all its tokens together have to be more than what they
+// cost. And no stream loses more than a tenth of its speed.
+size_t shared_draft_length(std::span<const SharedDraft> drafts, double row_share, double pass_share,
+                           size_t streams);
 
 }  // namespace lockstep

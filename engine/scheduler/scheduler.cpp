@@ -60,6 +60,7 @@ SequenceId Scheduler::add(NewSequence added, double now) {
   sequence.tenant_name = std::move(added.tenant);
   sequence.scope = std::move(added.scope);
   sequence.tokens = std::move(added.prompt);
+  sequence.acceptance(DraftSource::kModel) = model_acceptance_;
   try {
     enqueue(sequence);
   } catch (...) {

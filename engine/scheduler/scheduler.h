@@ -154,12 +154,16 @@ class Scheduler {
   // The pass has been computed.
   void computed();
   // The last pass took so long, from its next_batch() to where the next one may be called. With
-  // targets, chunks stay as small as allowed until the first call.
+  // targets, chunks stay as small as allowed until the first call. Without what drafts by a model
+  // have taken.
   void add_pass_seconds(double seconds);
 
   // How many drafted tokens would pay in the next pass of a sequence; 0: none would, or it takes
   // none. As of the last pass, and without regard to other sequences' drafts.
   size_t draft_tokens_most(SequenceId sequence, DraftSource source = DraftSource::kDrafter) const;
+  // How many of them pay where another model drafts for all of these sequences at once, by a pass
+  // for each place of `pass_seconds`; 0: not known, as if it took no time.
+  size_t shared_draft_tokens_most(std::span<const SequenceId> sequences, double pass_seconds) const;
   // Proposes drafted tokens for the next pass, no more than those; it computes the first of them,
   // as far as it has space. Not between next_batch and computed.
   void propose(SequenceId sequence, std::span<const int32_t> drafts,
@@ -267,6 +271,7 @@ class Scheduler {
   PromptAllowance prompts_most_;
   PassCost cost_;
   RowCost row_cost_;
+  DraftAcceptance model_acceptance_;  // of all sequences' drafts by a model
   Schedule schedule_;
   SchedulerCounters counters_;
   bool pass_open_ = false;

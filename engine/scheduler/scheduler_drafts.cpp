@@ -31,6 +31,21 @@ size_t Scheduler::draft_tokens_most(SequenceId id, DraftSource source) const {
   return std::min({length, kDraftTokensMost, most});
 }
 
+size_t Scheduler::shared_draft_tokens_most(std::span<const SequenceId> sequences,
+                                           double pass_seconds) const {
+  if (limits_.draft_tokens) return std::min(*limits_.draft_tokens, kDraftTokensMost);
+  const size_t streams = stream_count();
+  const double seconds = row_cost_.seconds(streams);
+  std::vector<SharedDraft> drafts;
+  for (const SequenceId id : sequences) {
+    const Sequence& sequence = sequences_.at(id);
+    const auto& acceptance = sequence.acceptances[static_cast<size_t>(DraftSource::kModel)];
+    drafts.push_back({acceptance.rate(), draft_tokens_most(id, DraftSource::kModel)});
+  }
+  return shared_draft_length(drafts, row_cost_.share_of_next(streams),
+                             seconds > 0 ? pass_seconds / seconds : 0, streams);
+}
+
 // Plans what rejected drafts have left to be computed again, beside one token of each stream. Half
 // of the tokens are kept for others, if there are any, and units for the first token of each.
 void Scheduler::plan_again(Budget& left) {
@@ -131,7 +146,8 @@ void Scheduler::take_draft_pages() {
 
 // Sources without a draft in this pass.
 void Scheduler::rest_drafts(Sequence& sequence) const {
-  for (const DraftSource source : {DraftSource::kDrafter, DraftSource::kGrammar}) {
+  for (const DraftSource source :
+       {DraftSource::kDrafter, DraftSource::kGrammar, DraftSource::kModel}) {
     if (sequence.drafts.empty() || sequence.draft_source != source) {
       sequence.acceptance(source).rest();
     }
@@ -157,6 +173,7 @@ bool Scheduler::verify_draft(Sequence& sequence) {
   if (is_rejected || place == sequence.drafts.size()) {
     if (!sequence.drafts.empty()) {
       sequence.acceptance(sequence.draft_source).add(place, is_rejected);
+      if (sequence.draft_source == DraftSource::kModel) model_acceptance_.add(place, is_rejected);
     }
     if (sequence.state_before) pages_.take_state_back(sequence);
     sequence.drafts.clear();

@@ -63,6 +63,7 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
       counted.accepted_tokens[place] = drafts[source].accepted_tokens[place].load(kRelaxed);
     }
   }
+  statistics.draft_stage_seconds = stage_seconds.load(kRelaxed);
   statistics.kv_pages = kv_pages.load(kRelaxed);
   statistics.kv_pages_free = kv_pages_free.load(kRelaxed);
   statistics.kv_pages_cached = kv_pages_cached.load(kRelaxed);

@@ -29,7 +29,8 @@ struct EngineCounters {
     std::atomic<uint64_t> tokens[kDraftTokensMost] = {};           // by place in the draft
     std::atomic<uint64_t> accepted_tokens[kDraftTokensMost] = {};  // of them
   };
-  Drafts drafts[kDraftSourceCount];  // by DraftSource
+  Drafts drafts[kDraftSourceCount];       // by DraftSource
+  std::atomic<double> stage_seconds = 0;  // of drafters' own passes
   std::atomic<uint64_t> kv_pages = 0;
   std::atomic<uint64_t> kv_pages_free = 0;
   std::atomic<uint64_t> kv_pages_cached = 0;

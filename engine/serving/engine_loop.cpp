@@ -21,7 +21,7 @@ double seconds_since(Generation::Clock::time_point start) {
 EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
                        const WaitingLimits& waiting, const Tokenizer& tokenizer,
                        size_t vocabulary_size, RowUse use, EngineCounters& counters,
-                       PassHooks hooks, const DrafterRow* drafter)
+                       PassHooks hooks, LoopDrafters drafters)
     : executor_(executor),
       scheduler_(limits),
       keeps_pages_(limits.page_store != nullptr && limits.page_store->outlives_process()),
@@ -33,7 +33,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       counters_(counters),
       unusable_streak_(counters.unusable_submissions),
       hooks_(std::move(hooks)),
-      drafter_(drafter),
+      drafters_(drafters),
       throughput_(executor.pass_deadline()),
       hidden_row_(executor.hidden_width()) {
   batch_.group_count = limits.windows.size();
@@ -278,7 +278,7 @@ void EngineLoop::end(Generation& generation, FinishReason reason, const std::str
 void EngineLoop::step() {
   save_pages();
   const auto begin = Generation::Clock::now();
-  propose_drafts();
+  if (auto drafted = propose_drafts(); !drafted) return fail(std::move(drafted.error()));
   const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
   if (schedule.chunks.empty()) return wait_for_store();
   fill_batch(schedule);
@@ -304,7 +304,7 @@ void EngineLoop::step() {
   postprocess(schedule);
   has_pages_to_save_ = keeps_pages_;  // perhaps: the next turn looks
   if (executor_.failure()) return fail(*executor_.failure());
-  scheduler_.add_pass_seconds(seconds_since(begin));
+  scheduler_.add_pass_seconds(seconds_since(begin) - stage_seconds_);
   publish_gauges();
 }
 
@@ -388,6 +388,7 @@ std::optional<Error> EngineLoop::failure() const {
 void EngineLoop::fill_batch(const Schedule& schedule) {
   batch_.clear();
   batch_.cleared_pages = schedule.cleared_pages;
+  if (drafters_.stage != nullptr) drafters_.stage->clear_pages(schedule.cleared_pages);
   for (const SlotCopy& copy : schedule.state_copies) {
     batch_.state_copies.push_back({copy.from, copy.to});
   }

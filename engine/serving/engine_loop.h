@@ -16,6 +16,7 @@
 #include "engine/runtime/executor.h"
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
+#include "engine/serving/draft_stage.h"
 #include "engine/serving/engine_counters.h"
 #include "engine/serving/generation.h"
 #include "engine/serving/loop_health.h"
@@ -35,13 +36,18 @@ struct PassHooks {
   std::function<void(const Error&)> on_failure;  // once, before requests hear of it; throws nothing
 };
 
+// The drafters of requests that bring none; where both are null those take no drafts.
+struct LoopDrafters {
+  const DrafterRow* row = nullptr;
+  DraftStage* stage = nullptr;  // outlives the loop
+};
+
 class EngineLoop {
  public:
   // All references must outlive this. Starts the thread.
-  // `drafter`: of requests that bring none; null: those take no drafts.
   EngineLoop(Executor& executor, const SchedulerLimits& limits, const WaitingLimits& waiting,
              const Tokenizer& tokenizer, size_t vocabulary_size, RowUse use,
-             EngineCounters& counters, PassHooks hooks, const DrafterRow* drafter);
+             EngineCounters& counters, PassHooks hooks, LoopDrafters drafters);
   // Cancels what is left and joins the thread.
   ~EngineLoop();
 
@@ -118,9 +124,12 @@ class EngineLoop {
   void end(Generation& generation, FinishReason reason, const std::string& error,
            bool usable = true);
   void step();
-  void propose_drafts();
+  Result<void> propose_drafts();
   void propose_draft(Generation& generation);
   bool propose_forced(Generation& generation);
+  bool propose_by_row(Generation& generation, bool only_if_sure);
+  bool may_use_stage(const Generation& generation) const;
+  Result<void> run_stage();
   bool may_draft(const Request& request) const;
   std::span<const TokenId> draft(Generation& generation, size_t most);
   std::unique_ptr<Drafter> make_drafter(const Generation& generation) const;
@@ -164,14 +173,16 @@ class EngineLoop {
   EngineCounters& counters_;
   UnusableStreak unusable_streak_;
   const PassHooks hooks_;
-  const DrafterRow* const drafter_;
+  const LoopDrafters drafters_;
   LoopActivity activity_;
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
-  std::vector<float> hidden_row_;  // reused
-  std::vector<TokenId> drafts_;    // likewise, of one sequence
-  size_t learned_ = 0;             // tokens that drafters were told before this pass
+  std::vector<float> hidden_row_;    // reused
+  std::vector<TokenId> drafts_;      // likewise, of one sequence
+  size_t learned_ = 0;               // tokens that drafters were told before this pass
+  std::vector<Generation*> staged_;  // for which the stage is to draft before this pass
+  double stage_seconds_ = 0;         // that it took
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 

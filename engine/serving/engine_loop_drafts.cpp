@@ -1,5 +1,6 @@
 // Speculation in the engine's loop: what is drafted before a pass, and how it is counted.
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <span>
 
@@ -18,18 +19,71 @@ constexpr size_t kLearnedLeast = kDraftTokensMost + 1;
 }  // namespace
 
 // Only of sequences for which the scheduler expects it to pay.
-void EngineLoop::propose_drafts() {
+Result<void> EngineLoop::propose_drafts() {
   learned_ = 0;
+  staged_.clear();
   for (const auto& [sequence, generation] : by_sequence_) {
     if (generation->started && generation->takes_drafts) propose_draft(*generation);
   }
+  return run_stage();
+}
+
+// Long repetitions cost nothing and go first, then the stage, and where that does not pay short
+// repetitions.
+void EngineLoop::propose_draft(Generation& generation) {
+  if (propose_forced(generation)) return;
+  const bool stages = may_use_stage(generation);
+  if (propose_by_row(generation, /*only_if_sure=*/stages)) return;
+  if (stages) staged_.push_back(&generation);
+}
+
+bool EngineLoop::may_use_stage(const Generation& generation) const {
+  const Request& request = generation.request();
+  return drafters_.stage != nullptr && request.speculation && !request.make_drafter &&
+         scheduler_.draft_tokens_most(generation.sequence, DraftSource::kModel) > 0;
+}
+
+// For all sequences at once, as many tokens as pay together.
+Result<void> EngineLoop::run_stage() {
+  stage_seconds_ = 0;
+  if (staged_.empty()) return {};
+  std::vector<SequenceId> sequences;
+  for (const Generation* generation : staged_) sequences.push_back(generation->sequence);
+  const size_t most =
+      scheduler_.shared_draft_tokens_most(sequences, drafters_.stage->pass_seconds());
+  if (most == 0) return {};
+  std::vector<DraftStream> streams;
+  for (Generation* generation : staged_) {
+    const size_t own = scheduler_.draft_tokens_most(generation->sequence, DraftSource::kModel);
+    streams.push_back({.tokens = generation->tokens(),
+                       .pages = scheduler_.tables(generation->sequence).front().pages,
+                       .borders = generation->borders,
+                       .most = std::min(own, most),
+                       .drafts = {}});
+  }
+  activity_.enter(LoopPhase::kDrafting);
+  const auto begin = Generation::Clock::now();
+  if (auto drafted = drafters_.stage->draft(streams); !drafted) return drafted;
+  const std::chrono::duration<double> taken = Generation::Clock::now() - begin;
+  stage_seconds_ = taken.count();
+  counters_.stage_seconds.fetch_add(stage_seconds_, std::memory_order_relaxed);
+  for (size_t index = 0; index < streams.size(); ++index) {
+    Generation& generation = *staged_[index];
+    const std::span<const TokenId> drafts = streams[index].drafts;
+    const auto fitting = drafts.first(generation.fitting_drafts(drafts));
+    if (fitting.empty()) continue;
+    scheduler_.propose(generation.sequence, fitting, DraftSource::kModel);
+    generation.draft_source = DraftSource::kModel;
+  }
+  activity_.enter(LoopPhase::kScheduling);
+  return {};
 }
 
 // A drafter that fails is asked no more: its request goes on without.
-void EngineLoop::propose_draft(Generation& generation) {
-  if (propose_forced(generation)) return;
+bool EngineLoop::propose_by_row(Generation& generation, bool only_if_sure) {
+  if (!generation.asks_drafter) return false;
   const size_t most = scheduler_.draft_tokens_most(generation.sequence);
-  if (most == 0) return;
+  if (most == 0) return false;
   std::span<const TokenId> drafts;
   try {
     drafts = draft(generation, most);
@@ -39,10 +93,18 @@ void EngineLoop::propose_draft(Generation& generation) {
     });
     generation.drafter.reset();
   }
-  if (generation.drafter == nullptr) generation.takes_drafts = false;
-  if (drafts.empty()) return;
+  if (generation.drafter == nullptr) {
+    generation.asks_drafter = false;
+    const Request& request = generation.request();
+    generation.takes_drafts =
+        drafters_.stage != nullptr && request.speculation && !request.make_drafter;
+    return false;
+  }
+  if (drafts.empty()) return false;
+  if (only_if_sure && generation.drafter->match_length() < kSureMatch) return false;
   scheduler_.propose(generation.sequence, drafts);
   generation.draft_source = DraftSource::kDrafter;
+  return true;
 }
 
 // A text that the grammar leaves no other for is drafted before anything else is.
@@ -73,14 +135,15 @@ std::span<const TokenId> EngineLoop::draft(Generation& generation, size_t most) 
 }
 
 bool EngineLoop::may_draft(const Request& request) const {
-  return request.speculation && (request.make_drafter || drafter_ != nullptr);
+  return request.speculation &&
+         (request.make_drafter || drafters_.row != nullptr || drafters_.stage != nullptr);
 }
 
 std::unique_ptr<Drafter> EngineLoop::make_drafter(const Generation& generation) const {
   const Request& request = generation.request();
-  if (!may_draft(request)) return nullptr;
+  if (!request.speculation) return nullptr;
   if (request.make_drafter) return request.make_drafter();
-  return drafter_->make(generation.queued_tokens());
+  return drafters_.row != nullptr ? drafters_.row->make(generation.queued_tokens()) : nullptr;
 }
 
 // Tells the drafter what it does not know of the prediction and the text, as much as may be before

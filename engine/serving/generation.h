@@ -11,6 +11,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/drafting/draft_pages.h"
 #include "engine/drafting/drafter.h"
 #include "engine/interface/request.h"
 #include "engine/scheduler/queue_shares.h"
@@ -81,10 +82,12 @@ class Generation {
   size_t cached_tokens = 0;             // of the prompt, found in the prefix cache
   bool started = false;                 // has been part of a pass
   std::optional<double> queue_seconds;  // until it was
+  bool asks_drafter = true;             // as far as is known: its own may be none, or have failed
   bool takes_drafts = true;             // as far as is known: they may be switched off
   std::unique_ptr<Drafter> drafter;     // once it generates
   size_t drafter_expects = 0;           // of the prediction: told to it
   size_t drafter_knows = 0;             // of the tokens: likewise
+  TextBorders borders;                  // of the tokens, for a stage that drafts
   DraftSource draft_source = DraftSource::kDrafter;  // of its last draft
   uint32_t drafted_tokens = 0;                       // that passes have computed and verified
   uint32_t accepted_tokens = 0;                      // of them

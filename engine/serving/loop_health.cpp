@@ -23,6 +23,8 @@ std::string_view phase_name(LoopPhase phase) {
       return "idle";
     case LoopPhase::kScheduling:
       return "scheduling";
+    case LoopPhase::kDrafting:
+      return "drafting";
     case LoopPhase::kComputing:
       return "computing";
     case LoopPhase::kSampling:

@@ -11,7 +11,7 @@
 
 namespace lockstep {
 
-enum class LoopPhase : uint8_t { kIdle, kScheduling, kComputing, kSampling, kTask };
+enum class LoopPhase : uint8_t { kIdle, kScheduling, kDrafting, kComputing, kSampling, kTask };
 
 // The activity of the engine's thread: written by it alone, read by anybody at any time, also when
 // it does not go on. Every number is one relaxed atomic, so that what is read may be of two

@@ -28,7 +28,18 @@ void add_pages(const NodeMemory& memory, PageBytes& pages) {
   }
 }
 
-RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topology) {
+// Adds what the rank of a smaller model at the same place takes.
+void add_draft(const Rank& rank, RankStatistics& statistics) {
+  const Plan& plan = rank.plan();
+  statistics.weight_bytes += plan.weight_bytes;
+  statistics.kv_bytes += plan.kv.size_bytes();
+  statistics.scratch_bytes += plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
+  statistics.host_scratch_bytes += rank.host_scratch_bytes();
+  for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
+}
+
+RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topology,
+                       const Ranks* draft) {
   const Rank& rank = ranks[index];
   const Plan& plan = rank.plan();
   RankStatistics statistics;
@@ -40,6 +51,7 @@ RankStatistics examine(size_t index, const Ranks& ranks, const Topology& topolog
   statistics.scratch_bytes = plan.scratch_bytes + plan.exchange_bytes + plan.logits_bytes;
   statistics.host_scratch_bytes = rank.host_scratch_bytes();
   for (const NodeMemory* memory : rank.all_memory()) add_pages(*memory, statistics.pages);
+  if (draft != nullptr) add_draft((*draft)[index], statistics);
   if (const auto* const gpu = std::get_if<GpuPlace>(&rank.place().device)) {
     statistics.gpu = gpu->index;
     statistics.gpu_title = gpu_title(gpu_at(topology, gpu->index));
@@ -87,9 +99,9 @@ void log_rank(size_t index, const RankStatistics& rank, const RankPlace& place, 
 
 }  // namespace
 
-RankReport::RankReport(Ranks& ranks, const Topology& topology) : ranks_(ranks) {
+RankReport::RankReport(Ranks& ranks, const Topology& topology, const Ranks* draft) : ranks_(ranks) {
   for (size_t rank = 0; rank < ranks.count(); ++rank) {
-    placed_.push_back(examine(rank, ranks, topology));
+    placed_.push_back(examine(rank, ranks, topology, draft));
     log_rank(ranks[rank].plan().rank, placed_.back(), ranks[rank].place(), ranks.count() == 1);
   }
 }

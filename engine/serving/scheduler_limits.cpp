@@ -32,8 +32,12 @@ SchedulerLimits scheduler_limits(const SchedulerSubject& of) {
         limits.state_slots - limits.sequence_count - of.settings.draft_slots());
   }
   limits.draft_tokens = of.options.draft_tokens;
-  if (of.drafter != nullptr && !limits.whole_sequences) {
-    spdlog::info("tokens are drafted by {} where that pays", of.drafter->name);
+  const DrafterChoice& drafters = of.settings.drafters;
+  if (of.settings.drafts && !limits.whole_sequences) {
+    const bool are_two = drafters.row != nullptr && drafters.model;
+    spdlog::info("tokens are drafted by {}{}{} where that pays",
+                 drafters.row != nullptr ? drafters.row->name : "", are_two ? " and " : "",
+                 drafters.model ? "the draft model" : "");
   }
   limits.targets = {of.options.first_token_target_seconds, of.options.token_target_seconds};
   limits.cache_events = of.cache_events;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include "engine/base/cache_events.h"
-#include "engine/drafting/drafter.h"
 #include "engine/interface/options.h"
 #include "engine/model/architecture.h"
 #include "engine/placement/model_layout.h"
@@ -19,7 +18,6 @@ struct SchedulerSubject {
   const ModelLayout& layout;
   const Executor& executor;
   const Plan& plan;           // the first rank's
-  const DrafterRow* drafter;  // null: no token is drafted
   CacheEvents* cache_events;  // null: nobody is told
 };
 

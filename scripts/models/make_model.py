@@ -204,11 +204,15 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
 
 
 def write_model(path, shape: Shape, mix: str, name: str, vocabulary: dict | None = None,
-                is_pure: bool = False, seed: int = 1) -> tuple[list[TensorPlan], int]:
-    """Returns the tensors and the file's bytes."""
+                is_pure: bool = False, seed: int = 1,
+                prepare=None) -> tuple[list[TensorPlan], int]:
+    """Returns the tensors and the file's bytes. `prepare`: is called with the tensors before they
+    are written, and may change what they hold."""
     tensors = plan_tensors(shape)
     for tensor in tensors:
         tensor.format = choose_format(tensor, shape, mix, is_pure)
+    if prepare is not None:
+        prepare(tensors)
     # llama.cpp wants certain tokens where a name has "phi-3" or "phi3".
     name = name.replace("phi-3", "phi 3").replace("phi3", "phi 3")
     write_header(path, shape, tensors, vocabulary or made_up_vocabulary(shape.vocabulary),

@@ -119,6 +119,18 @@ void print_states(const MachinePlan& plan) {
       plan.sequence_count, *plan.state_slots - plan.sequence_count, fmt::join(parts, ", "), beside);
 }
 
+// Prints what a smaller model that drafts takes of each rank's memory.
+void print_draft(const MachinePlan& plan) {
+  if (!plan.draft) return;
+  std::cout << fmt::format("  draft model {} ({})\n", plan.draft->model, plan.draft->architecture);
+  for (size_t index = 0; index < plan.draft->ranks.size(); ++index) {
+    const MachinePlan::Draft::Rank& rank = plan.draft->ranks[index];
+    std::cout << fmt::format("  {:>4} {:>4} {:>7} {:>6} {:>11.1f} {:>11.1f} {:>11.1f}\n", index,
+                             place_text(plan.ranks[index]), plan.ranks[index].cpus.size(), "",
+                             mib(rank.weight_bytes), mib(rank.kv_bytes), mib(rank.scratch_bytes));
+  }
+}
+
 // The rank's share of what every token uses and, where it is another, its share of the experts.
 std::string share_text(const MachinePlan::Rank& rank) {
   if (rank.share == rank.expert_share) return fmt::format("{:.1f}%", rank.share * 100);
@@ -141,6 +153,7 @@ void print_ranks(const MachinePlan& plan) {
         mib(rank.kv_bytes), mib(rank.scratch_bytes), mib(rank.available_bytes), rank.pages,
         cpu_list(rank.cpus));
   }
+  print_draft(plan);
   print_other_needs(plan);
   print_states(plan);
   std::cout << fmt::format("  the model's weights once: {:.1f} MiB", mib(plan.model_weight_bytes));

@@ -106,6 +106,16 @@ std::string plan_json(const MachinePlan& plan, const Json& users) {
       body["states"]["rank_bytes"].push_back(rank.state_bytes);
     }
   }
+  if (plan.draft) {
+    body["draft"] = {{"model", plan.draft->model},
+                     {"architecture", plan.draft->architecture},
+                     {"ranks", Json::array()}};
+    for (const MachinePlan::Draft::Rank& rank : plan.draft->ranks) {
+      body["draft"]["ranks"].push_back({{"weight_bytes", rank.weight_bytes},
+                                        {"kv_bytes", rank.kv_bytes},
+                                        {"scratch_bytes", rank.scratch_bytes}});
+    }
+  }
   for (const MachinePlan::Node& node : plan.nodes) body["nodes"].push_back(to_json(node));
   for (const MachinePlan::Gpu& gpu : plan.gpus) body["gpus"].push_back(to_json(gpu));
   for (const MachinePlan::Rank& rank : plan.ranks) body["ranks"].push_back(to_json(rank));

@@ -88,6 +88,9 @@ void add_drafts(const EngineStatistics& statistics, const MetricLabels& model, F
   families.push_back(counter_family("lockstep_accepted_draft_tokens_total",
                                     "Drafted tokens that were generated, by their position.",
                                     accepted));
+  families.push_back(counter_family("lockstep_draft_passes_seconds_total",
+                                    "Time of the draft model's passes, between those of the model.",
+                                    {{statistics.draft_stage_seconds, model}}));
 }
 
 void add_times(const EngineStatistics& statistics, const MetricLabels& model, Families& families) {

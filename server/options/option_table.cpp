@@ -268,11 +268,15 @@ const std::vector<OptionRow>& rows() {
        "Seconds from a token of a stream to the next one: prompts beside it make no pass longer, "
        "unless one with 32 of their tokens is. 0: as for --first-token-target",
        [](const Json& v, Options& o) { o.engine.token_target_seconds = v.get<double>(); }},
-      {"speculate", kServe | kGenerate | kPlan, kChoice, "auto", 0, 0, {"auto", "none", "ngram"},
+      {"speculate", kServe | kGenerate | kPlan, kChoice, "auto", 0, 0,
+       {"auto", "none", "ngram", "draft", "ngram,draft"},
        "What drafts tokens that a pass verifies beside the next one, where that pays; answers are "
-       "the same with any. ngram: what stood behind the text's end where it stood before; auto: "
-       "the best there is, which is ngram so far",
+       "the same with any. ngram: what stood behind the text's end where it stood before; draft: "
+       "the draft model; auto: all there are",
        [](const Json& v, Options& o) { o.engine.speculate = v.get<std::string>(); }},
+      {"draft-model", kServe | kGenerate | kPlan, kText, "", 0, 0, {},
+       "The GGUF file of a smaller model with the same tokens, which drafts on the same processors",
+       [](const Json& v, Options& o) { o.engine.draft_model = v.get<std::string>(); }},
       {"draft-tokens", kServe | kGenerate | kPlan, kIntegerOrAuto, "auto", 0, 15, {},
        "Drafted tokens of a request in a pass; auto: as many as pay, by how many were right of "
        "late and by what passes take",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from conftest import DEMO, Daemon, run_program
+from conftest import DEMO, FIXTURES, Daemon, run_program
 
 CHAT = {"model": "demo", "temperature": 0, "max_tokens": 48,
         "messages": [{"role": "user", "content": "Tell me a story."}]}
@@ -93,3 +93,33 @@ def test_an_unknown_drafter_and_too_long_drafts_are_refused(option, value):
     refused = run_program("serve", "--model", DEMO, option, value)
     assert refused.returncode == 2
     assert option in refused.stderr and value in refused.stderr
+
+
+def test_a_draft_model_changes_nothing_and_is_counted(start, plain):
+    daemon = start("--served-model-name", "demo", "--draft-model", DEMO, "--speculate", "draft",
+                   "--draft-tokens", "4", model=DEMO).wait_until_ready()
+    assert ask(daemon)["choices"] == plain["choices"]
+    drafted = daemon.metric("lockstep_drafted_tokens_total", drafter="draft", position="0")
+    accepted = daemon.metric("lockstep_accepted_draft_tokens_total", drafter="draft", position="0")
+    assert accepted > 0.9 * drafted > 0  # it is the model itself
+    assert daemon.metric("lockstep_draft_passes_seconds_total") > 0
+    ask(daemon, speculation=False)
+    assert daemon.metric("lockstep_drafted_tokens_total", drafter="draft",
+                         position="0") == drafted
+    sampled = {"temperature": 1.2, "seed": 5, "frequency_penalty": 0.5}
+    assert (ask(daemon, **sampled)["choices"]
+            == ask(daemon, speculation=False, **sampled)["choices"])
+
+
+def test_a_draft_model_without_a_file_or_with_another_vocabulary_is_refused():
+    refused = run_program("serve", "--model", DEMO, "--speculate", "draft")
+    assert refused.returncode != 0 and "--draft-model" in refused.stderr
+    other = FIXTURES / "families" / "apertus.gguf"
+    refused = run_program("serve", "--model", DEMO, "--draft-model", other)
+    assert refused.returncode != 0 and "another vocabulary" in refused.stderr
+
+
+def test_the_plan_shows_both_models():
+    plan = run_program("plan", "--model", DEMO, "--draft-model", DEMO, "--context", "256")
+    assert plan.returncode == 0, plan.stderr
+    assert "draft model " in plan.stdout

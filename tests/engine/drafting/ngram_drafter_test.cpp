@@ -164,13 +164,26 @@ TEST(NgramDrafter, takes_nothing_more_in_and_drafts_nothing_beyond_its_limit) {
 }
 
 TEST(Drafters, are_chosen_by_name) {
-  EXPECT_EQ(choose_drafter("none").value(), nullptr);
-  EXPECT_EQ(choose_drafter("auto").value(), &drafter_rows().front());
+  EXPECT_EQ(choose_drafters("none", true)->row, nullptr);
+  EXPECT_FALSE(choose_drafters("none", true)->model);
+  for (const bool has_model : {false, true}) {
+    EXPECT_EQ(choose_drafters("auto", has_model)->row, &drafter_rows().front());
+    EXPECT_EQ(choose_drafters("auto", has_model)->model, has_model);
+  }
   for (const DrafterRow& row : drafter_rows()) {
-    EXPECT_EQ(choose_drafter(row.name).value(), &row);
+    EXPECT_EQ(choose_drafters(row.name, true)->row, &row);
+    EXPECT_FALSE(choose_drafters(row.name, true)->model);
+    const auto both = choose_drafters(std::string(row.name) + ",draft", true);
+    EXPECT_EQ(both->row, &row);
+    EXPECT_TRUE(both->model);
     EXPECT_NE(row.make(0), nullptr);
   }
-  const auto unknown = choose_drafter("oracle");
+  EXPECT_EQ(choose_drafters("draft", true)->row, nullptr);
+  EXPECT_TRUE(choose_drafters("draft", true)->model);
+  const auto without = choose_drafters("ngram,draft", false);
+  ASSERT_FALSE(without.has_value());
+  EXPECT_NE(without.error().message.find("--draft-model"), std::string::npos);
+  const auto unknown = choose_drafters("oracle", false);
   ASSERT_FALSE(unknown.has_value());
   EXPECT_NE(unknown.error().message.find("oracle"), std::string::npos);
   EXPECT_NE(unknown.error().message.find("ngram"), std::string::npos);

@@ -60,9 +60,10 @@ class MemoryFit : public ::testing::Test {
     Machine simulated;
     simulated.topology = topology;
     simulated.memory = limits;
-    const auto settings = parse(options_, simulated, "scalar");
+    auto settings = parse(options_, simulated, "scalar");
     EXPECT_TRUE(settings.has_value()) << settings.error().message;
     if (!settings) return {};
+    settings->draft_model = draft_;
     auto layout = Placer(model, *settings, simulated).place();
     EXPECT_TRUE(layout.has_value()) << layout.error().message;
     if (!layout) return {};
@@ -80,6 +81,7 @@ class MemoryFit : public ::testing::Test {
   }
 
   EngineOptions options_;
+  const Model* draft_ = nullptr;  // a smaller model that drafts
   Result<void> sized_;
 };
 
@@ -135,6 +137,39 @@ TEST_F(MemoryFit, windows_make_the_automatic_context_longer) {
   ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
   shape.window = 1024;
   EXPECT_GE(context(), 3 * whole);
+}
+
+TEST_F(MemoryFit, a_draft_model_and_its_cache_find_space_beside_the_model) {
+  const Model model = make_model(k8b);
+  const Model draft = make_model(kHalfB);
+  for (const int nodes : {1, 2}) {
+    for (const Pools& pools : {Pools{}, Pools{.gib_2mib = 12}}) {
+      options_.rank_count = static_cast<uint32_t>(nodes);
+      const Topology topology = machine(nodes, pools, 30 * kGiB);
+      const MemoryLimits limits{.available_bytes = nodes * 30 * kGiB};
+      draft_ = nullptr;
+      const ModelLayout alone = sized(model, topology, limits);
+      draft_ = &draft;
+      const ModelLayout both = sized(model, topology, limits);
+      ASSERT_TRUE(both.draft.has_value());
+      ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+      EXPECT_LT(both.plan_options.kv_pages, alone.plan_options.kv_pages);
+      EXPECT_GT(both.plan_options.kv_pages, alone.plan_options.kv_pages / 3);
+      EXPECT_EQ(both.draft->plan_options.kv_pages, both.plan_options.kv_pages + 64)
+          << "the model's pages, and one for each sequence";
+      ASSERT_EQ(both.draft->sizes.size(), both.places.size());
+      for (const RankSizes& sizes : both.draft->sizes) EXPECT_GT(sizes.weight_bytes, 0U);
+    }
+  }
+}
+
+TEST_F(MemoryFit, a_refusal_says_what_a_draft_model_takes) {
+  const Model model = make_model(kHalfB);
+  const Model draft = make_model(k8b);
+  draft_ = &draft;
+  sized(model, machine(1, {}, 4 * kGiB), {.available_bytes = 4 * kGiB});
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("MiB for the draft model"));
 }
 
 TEST_F(MemoryFit, simulated_ranks_share_a_pool) {

@@ -454,5 +454,63 @@ TEST(RowCost, is_the_slope_of_measured_passes) {
   EXPECT_EQ(cost.draft_tokens_most(), 1U) << "it is measured again";
 }
 
+// A pass of the other model gives a place to all drafts at once.
+TEST(SharedDraftLength, grows_with_streams_and_falls_with_the_price) {
+  const auto length = [](size_t streams, double rate, double row_share, double pass_share) {
+    const std::vector<SharedDraft> drafts(streams, SharedDraft{rate, kDraftTokensMost});
+    return shared_draft_length(drafts, row_share, pass_share, streams);
+  };
+  EXPECT_EQ(length(1, 0.9, 0, 0), kDraftTokensMost) << "what is free always pays";
+  EXPECT_EQ(length(1, 0, 0.01, 0.01), 0U);
+  // Alone each place has to bring more than it takes: 0.8, 0.64, 0.51, 0.41 against 1.25 * 0.4.
+  EXPECT_EQ(length(1, 0.8, 0, 0.4), 3U);
+  // With eight streams each place brings eight times as much, and costs as much of eight tokens.
+  EXPECT_EQ(length(8, 0.8, 0, 0.4), 3U);
+  EXPECT_LT(length(8, 0.8, 0.05, 0.4), length(8, 0.8, 0, 0.4));
+  EXPECT_LT(length(8, 0.8, 0, 0.6), length(8, 0.8, 0, 0.3));
+  EXPECT_EQ(length(8, 0.8, 1.0 / 8, 0.1), 0U) << "each row costs its part of the pass";
+}
+
+TEST(SharedDraftLength, slows_no_stream_down_by_more_than_a_tenth) {
+  const std::vector<SharedDraft> one = {{0.95, kDraftTokensMost}};
+  EXPECT_GT(shared_draft_length(one, 0.001, 0.05, 1), 5U);
+  // Beside one that has no drafts.
+  EXPECT_EQ(shared_draft_length(one, 0.001, 0.05, 2), 2U);
+  const std::vector<SharedDraft> unlike = {{0.95, kDraftTokensMost}, {0.1, 1}};
+  EXPECT_LE(shared_draft_length(unlike, 0.001, 0.05, 2), 4U);
+}
+
+// How good drafts are is a matter of the model: each sequence begins with what others have seen.
+TEST(Drafts, by_a_model_begin_as_others_by_it_have_gone) {
+  for (const bool is_right : {false, true}) {
+    SchedulerLimits limits = small_limits();
+    limits.batch_tokens = 64;
+    limits.logit_rows = 64;
+    limits.page_count = 500;
+    Passes passes(limits, 64);
+    const SequenceId first = passes.add(3, 1600);
+    passes.pass();
+    for (int pass = 0; pass < 44; ++pass) {
+      const size_t most = passes.scheduler.draft_tokens_most(first, DraftSource::kModel);
+      const Tokens drafts(most, 1);
+      if (most > 0) passes.scheduler.propose(first, drafts, DraftSource::kModel);
+      const size_t rows = passes.next().chunks.at(0).count;
+      passes.scheduler.computed();
+      passes.scheduler.add_pass_seconds(1 + 0.01 * static_cast<double>(rows));
+      size_t place = 0;
+      while (passes.scheduler.append_token(first, is_right && place < most ? 1 : 5)) ++place;
+    }
+    const SequenceId second = passes.add(3, 100);
+    passes.pass();
+    const size_t most = passes.scheduler.draft_tokens_most(second, DraftSource::kModel);
+    EXPECT_EQ(most > 8, is_right) << most;
+    EXPECT_GE(passes.scheduler.draft_tokens_most(second, DraftSource::kDrafter), 2U);
+    // As many as pay of both together; none where the other model takes as long as this one.
+    const std::vector<SequenceId> both = {first, second};
+    EXPECT_EQ(passes.scheduler.shared_draft_tokens_most(both, 0.01) > 8, is_right);
+    EXPECT_EQ(passes.scheduler.shared_draft_tokens_most(both, 1), 0U);
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -1,13 +1,16 @@
-// Bounds of what drafts give to one stream and take from it: tokens per second without them, with a
-// drafter that knows the answer, with one that always errs, and with n-grams over a text that the
-// answer does not repeat.
+// The gain of drafts, and their price: tokens per second without them, with a drafter
+// that knows the answer, with one that always errs, with n-grams over a text that the answer does
+// not repeat, and with a smaller model.
 //
-//   lockstep_speculation_benchmark MODEL [DRAFT_TOKENS=7 [TOKENS=128 [ROUNDS=3]]]
+//   lockstep_speculation_benchmark MODEL [DRAFT_TOKENS=7 [TOKENS=128 [ROUNDS=3
+//                                  [STREAMS=1 [DRAFT_MODEL]]]]]
 //
-// DRAFT_TOKENS "auto": as many as pay. The rounds go in turns, and of each case the best counts.
-// The texts are compared: the program fails where they differ.
+// DRAFT_TOKENS "auto": as many as pay. STREAMS run side by side; their speeds add up, from the last
+// one's first token to the last one's end. With a DRAFT_MODEL it is compared with no drafts alone:
+// scripts/models/make_draft_pair.py makes pairs that are right as often as asked. The rounds go in
+// turns, and of each case the median counts. The texts are compared: the program fails where they
+// differ.
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -16,6 +19,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/drafting/drafter.h"
@@ -25,8 +29,8 @@ namespace lockstep {
 namespace {
 
 struct Answered {
-  std::vector<TokenId> tokens;
-  double seconds = 0;  // from the first token to the last one
+  std::vector<std::vector<TokenId>> tokens;  // by stream
+  double tokens_per_second = 0;
 };
 
 // Tells the answer, or what it is not.
@@ -55,49 +59,102 @@ class RecordedDrafter : public Drafter {
 struct Case {
   const char* name;
   bool speculation = true;
-  std::optional<bool> errs = {};  // of a recorded answer; none: n-grams
-  double tokens_per_second = 0;
+  std::optional<bool> errs = {};  // of a recorded answer; none: the engine's drafters
+  std::vector<double> speeds = {};
 };
 
-Answered answer(Engine& engine, const Case& tried, size_t tokens,
-                const std::vector<TokenId>& recorded) {
-  Request request;
-  for (TokenId token = 1000; token < 1064; ++token) request.prompt.push_back(token);
-  request.max_tokens = static_cast<uint32_t>(tokens);
-  request.ignore_eos = true;
-  request.sampling.temperature = 1;
-  request.sampling.seed = 7;
-  request.speculation = tried.speculation;
-  if (tried.errs) {
-    request.make_drafter = [&] {
-      return std::make_unique<RecordedDrafter>(recorded, 64, *tried.errs);
-    };
-  }
+constexpr size_t kPromptTokens = 64;
+
+// Streams that run side by side, as their news comes.
+class Streams {
+ public:
   using Clock = std::chrono::steady_clock;
-  Answered answered;
-  Clock::time_point begin;
-  std::promise<void> ended;
-  request.on_output = [&](Output&& output) {
-    if (answered.tokens.empty()) begin = Clock::now();
-    for (const OutputToken& token : output.tokens) answered.tokens.push_back(token.token);
-    if (!output.finish) return;
-    answered.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
-    ended.set_value();
-  };
-  if (const auto id = engine.submit(std::move(request)); !id) {
-    std::fprintf(stderr, "%s\n", id.error().message.c_str());
-    std::exit(1);
+
+  explicit Streams(size_t count) : begun_(count), left_(count) { answered_.tokens.resize(count); }
+
+  // On the engine's thread.
+  void hear(size_t stream, Output&& output) {
+    const auto now = Clock::now();
+    for (const OutputToken& token : output.tokens) {
+      answered_.tokens[stream].push_back(token.token);
+      counted_ += begun_ == 0 ? 1 : 0;
+      if (answered_.tokens[stream].size() == 1 && --begun_ == 0) begin_ = now;
+    }
+    if (!output.finish || --left_ > 0) return;
+    const std::chrono::duration<double> taken = now - begin_;
+    answered_.tokens_per_second = static_cast<double>(counted_) / taken.count();
+    ended_.set_value();
   }
-  ended.get_future().wait();
-  return answered;
+  Answered wait() {
+    ended_.get_future().wait();
+    return answered_;
+  }
+
+ private:
+  Answered answered_;
+  size_t begun_;        // that have yet to begin
+  size_t left_;         // that have yet to end
+  size_t counted_ = 0;  // tokens since all have begun
+  Clock::time_point begin_;
+  std::promise<void> ended_;
+};
+
+Answered answer(Engine& engine, const Case& tried, size_t tokens, size_t streams,
+                const std::vector<std::vector<TokenId>>& recorded) {
+  Streams heard(streams);
+  for (size_t stream = 0; stream < streams; ++stream) {
+    Request request;
+    const auto first = static_cast<TokenId>(1000 + kPromptTokens * stream);
+    for (TokenId token = first; request.prompt.size() < kPromptTokens; ++token) {
+      request.prompt.push_back(token);
+    }
+    request.max_tokens = static_cast<uint32_t>(tokens);
+    request.ignore_eos = true;
+    request.sampling.temperature = 1;
+    request.sampling.seed = 7 + stream;
+    request.speculation = tried.speculation;
+    if (tried.errs) {
+      request.make_drafter = [&, stream] {
+        return std::make_unique<RecordedDrafter>(recorded[stream], kPromptTokens, *tried.errs);
+      };
+    }
+    request.on_output = [&heard, stream](Output&& output) {
+      heard.hear(stream, std::move(output));
+    };
+    if (const auto id = engine.submit(std::move(request)); !id) {
+      std::fprintf(stderr, "%s\n", id.error().message.c_str());
+      std::exit(1);
+    }
+  }
+  return heard.wait();
 }
 
-std::unique_ptr<Engine> load(const char* model, const std::string& draft_tokens, size_t tokens) {
+struct Arguments {
+  std::string model;
+  std::string draft_tokens = "7";
+  size_t tokens = 128;
+  size_t rounds = 3;
+  size_t streams = 1;
+  std::string draft_model = {};
+};
+
+Arguments read(std::span<char*> given) {
+  Arguments arguments{.model = given[1]};
+  if (given.size() > 2) arguments.draft_tokens = given[2];
+  if (given.size() > 3) arguments.tokens = std::stoul(given[3]);
+  if (given.size() > 4) arguments.rounds = std::stoul(given[4]);
+  if (given.size() > 5) arguments.streams = std::stoul(given[5]);
+  if (given.size() > 6) arguments.draft_model = given[6];
+  return arguments;
+}
+
+std::unique_ptr<Engine> load(const Arguments& arguments) {
   EngineOptions options;
-  options.model = model;
-  options.sequence_count = 4;
-  options.context_tokens = static_cast<uint32_t>(64 + tokens);
-  if (draft_tokens != "auto") options.draft_tokens = std::stoul(draft_tokens);
+  options.model = arguments.model;
+  options.sequence_count = static_cast<uint32_t>(std::max<size_t>(4, arguments.streams));
+  options.context_tokens = static_cast<uint32_t>(kPromptTokens + arguments.tokens);
+  options.draft_model = arguments.draft_model;
+  if (arguments.draft_tokens != "auto") options.draft_tokens = std::stoul(arguments.draft_tokens);
   auto engine = Engine::open(options);
   const auto loaded = engine ? (*engine)->load() : Result<void>(std::unexpected(engine.error()));
   if (loaded) return std::move(*engine);
@@ -105,32 +162,59 @@ std::unique_ptr<Engine> load(const char* model, const std::string& draft_tokens,
   return nullptr;
 }
 
-int run(std::span<char*> arguments) {
-  const auto given = [&](size_t index, const char* otherwise) -> std::string {
-    return index < arguments.size() ? arguments[index] : otherwise;
-  };
-  const size_t tokens = std::stoul(given(3, "128"));
-  const size_t rounds = std::stoul(given(4, "3"));
-  const auto engine = load(arguments[1], given(2, "7"), tokens);
+std::vector<Case> cases_of(const Arguments& arguments) {
+  if (!arguments.draft_model.empty()) return {{"no drafts", false}, {"draft model", true}};
+  return {{"no drafts", false},
+          {"always right", true, false},
+          {"always wrong", true, true},
+          {"n-grams", true}};
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+void print_acceptance(const Engine& engine) {
+  const EngineStatistics statistics = engine.statistics();
+  const DraftStatistics& counted = statistics.drafts[static_cast<size_t>(DraftSource::kModel)];
+  if (counted.drafts == 0) return;
+  std::printf("accepted of those drafted, by place:");
+  for (size_t place = 0; place < kDraftTokensMost && counted.tokens[place] > 0; ++place) {
+    std::printf(" %.3f", static_cast<double>(counted.accepted_tokens[place]) /
+                             static_cast<double>(counted.tokens[place]));
+  }
+  std::printf("\n%.2f s in the draft model's passes\n", statistics.draft_stage_seconds);
+}
+
+int run(std::span<char*> given) {
+  const Arguments arguments = read(given);
+  const auto engine = load(arguments);
   if (engine == nullptr) return 1;
-  std::array cases = {Case{"no drafts", false}, Case{"always right", true, false},
-                      Case{"always wrong", true, true}, Case{"n-grams", true}};
-  std::vector<TokenId> recorded = answer(*engine, cases[0], tokens, {}).tokens;
-  for (size_t round = 0; round < rounds; ++round) {
+  std::vector<Case> cases = cases_of(arguments);
+  const auto answered = [&](const Case& tried, const std::vector<std::vector<TokenId>>& recorded) {
+    return answer(*engine, tried, arguments.tokens, arguments.streams, recorded);
+  };
+  const std::vector<std::vector<TokenId>> recorded = answered(cases[0], {}).tokens;
+  for (size_t round = 0; round < arguments.rounds; ++round) {
     for (Case& tried : cases) {
-      const Answered answered = answer(*engine, tried, tokens, recorded);
-      if (answered.tokens != recorded) {
+      const Answered heard = answered(tried, recorded);
+      if (heard.tokens != recorded) {
         std::fprintf(stderr, "%s: another text\n", tried.name);
         return 1;
       }
-      const double speed = static_cast<double>(tokens - 1) / answered.seconds;
-      tried.tokens_per_second = std::max(tried.tokens_per_second, speed);
+      tried.speeds.push_back(heard.tokens_per_second);
     }
   }
   for (const Case& tried : cases) {
-    std::printf("%-14s %8.2f tokens/s  x %.3f\n", tried.name, tried.tokens_per_second,
-                tried.tokens_per_second / cases[0].tokens_per_second);
+    std::vector<double> ratios;  // to what was measured beside it
+    for (size_t round = 0; round < arguments.rounds; ++round) {
+      ratios.push_back(tried.speeds[round] / cases[0].speeds[round]);
+    }
+    std::printf("%-14s %8.2f tokens/s  x %.3f\n", tried.name, median(tried.speeds), median(ratios));
   }
+  print_acceptance(*engine);
   return 0;
 }
 

@@ -11,144 +11,14 @@
 #include <vector>
 
 #include "engine/drafting/drafter.h"
-#include "tests/engine/engine_fixture.h"
+#include "tests/engine/serving/speculation_fixture.h"
 #include "tests/tried_cases.h"
 
 namespace lockstep {
 namespace {
 
-// Knows the answer. Tells it, or something else in its place, as its kind wants.
-class ScriptedDrafter : public Drafter {
- public:
-  enum class Kind { kRight, kWrong, kMixed };
-
-  // `begin`: the prompt's tokens.
-  ScriptedDrafter(Kind kind, size_t begin, std::vector<TokenId> answer)
-      : kind_(kind), begin_(begin), answer_(std::move(answer)) {}
-
-  void add(std::span<const TokenId> tokens) override { known_ += tokens.size(); }
-  size_t draft(std::span<TokenId> drafts) override {
-    size_t count = 0;
-    for (size_t index = known_ - begin_; index < answer_.size() && count < drafts.size();
-         ++index, ++count) {
-      const bool is_right = kind_ == Kind::kRight || (kind_ == Kind::kMixed && index % 5 != 3);
-      drafts[count] = is_right ? answer_[index] : answer_[index] == 1 ? 2 : 1;
-    }
-    return count;
-  }
-
- private:
-  Kind kind_;
-  size_t begin_;
-  std::vector<TokenId> answer_;
-  size_t known_ = 0;
-};
-
-using Kind = ScriptedDrafter::Kind;
-
-class SpeculationTest : public EngineTest {
+class DrafterTest : public SpeculationTest {
  protected:
-  SpeculationTest() {
-    options_.context_tokens = 320;
-    options_.draft_tokens = 7;
-    options_.speculate = "none";
-  }
-
-  struct Heard {
-    FinishReason finish = FinishReason::kError;
-    std::string text;
-    std::vector<TokenId> tokens;
-    std::vector<float> logprobs;
-
-    bool operator==(const Heard&) const = default;
-  };
-  static Heard heard(Answer& answer) {
-    Heard result;
-    result.finish = answer.wait();
-    result.text = answer.text();
-    for (const OutputToken& token : answer.tokens()) {
-      result.tokens.push_back(token.token);
-      result.logprobs.push_back(token.logprob);
-      for (const TokenLogprob& top : token.top) result.logprobs.push_back(top.logprob);
-    }
-    return result;
-  }
-
-  // By number: greedy and sampled, with penalties, biases, grammars, stop strings and bans.
-  Request nth(size_t number) {
-    Request asked = request(std::string(3 + number % 5 * 17, static_cast<char>('a' + number % 2)) +
-                                " of " + std::to_string(number),
-                            static_cast<uint32_t>(90 - number % 4 * 9), number);
-    asked.logprobs = number % 3;
-    SamplingParameters& sampling = asked.sampling;
-    sampling.temperature = std::array{0.0F, 1.0F, 0.6F, 1.7F}[number % 4];
-    if (number % 3 == 1) sampling.top_k = 5;
-    if (number % 5 == 2) sampling.top_p = 0.8F;
-    if (number % 7 == 3) sampling.min_p = 0.05F;
-    if (number % 6 == 4) sampling.repetition_penalty = 1.3F;
-    if (number % 6 == 5) sampling.presence_penalty = 0.7F;
-    if (number % 9 == 6) sampling.frequency_penalty = 0.4F;
-    if (number % 8 == 3) sampling.logit_bias = {{5, 2.0F}, {9, -3.0F}};
-    if (number % 10 == 7) asked.grammar = grammar();
-    if (number % 10 == 4) asked.stop = {"e", "zq"};
-    if (number % 10 == 8) {
-      asked.ignore_eos = false;
-      asked.min_tokens = 12;
-      asked.stop_tokens = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-    }
-    asked.priority = static_cast<int32_t>(number % 3);
-    return asked;
-  }
-  std::shared_ptr<const Grammar> grammar() {
-    auto compiled =
-        engine().compile_grammar({GrammarSource::Kind::kRegex, "([a-f]{2,5}[0-9 ]){3,12}"});
-    if (!compiled) throw std::runtime_error(compiled.error().message);
-    return *compiled;
-  }
-
-  static void script(Request& asked, Kind kind, const Heard& answer) {
-    asked.make_drafter = [kind, begin = asked.prompt.size(), tokens = answer.tokens] {
-      return std::make_unique<ScriptedDrafter>(kind, begin, tokens);
-    };
-  }
-
-  static std::shared_ptr<const std::vector<TokenId>> predicted(std::vector<TokenId> tokens) {
-    return std::make_shared<const std::vector<TokenId>>(std::move(tokens));
-  }
-
-  std::vector<Heard> without_drafts(size_t count) {
-    std::vector<Heard> answers;
-    for (size_t number = 0; number < count; ++number) {
-      Answer answer;
-      Request asked = nth(number);
-      asked.speculation = false;
-      submit(std::move(asked), answer);
-      answers.push_back(heard(answer));
-    }
-    EXPECT_EQ(drafts(), 0U);
-    return answers;
-  }
-
-  uint64_t accepted() {
-    uint64_t sum = 0;
-    for (const DraftStatistics& counted : engine().statistics().drafts) {
-      for (const uint64_t tokens : counted.accepted_tokens) sum += tokens;
-    }
-    return sum;
-  }
-  uint64_t drafted() {
-    uint64_t sum = 0;
-    for (const DraftStatistics& counted : engine().statistics().drafts) {
-      for (const uint64_t tokens : counted.tokens) sum += tokens;
-    }
-    return sum;
-  }
-  uint64_t drafts() {
-    uint64_t sum = 0;
-    for (const DraftStatistics& counted : engine().statistics().drafts) sum += counted.drafts;
-    return sum;
-  }
-
   // Compares requests side by side, with drafters of all kinds and few pages, with each alone and
   // without drafts.
   void expect_no_change_beside_others(size_t count) {
@@ -184,7 +54,7 @@ class SpeculationTest : public EngineTest {
 
 constexpr size_t kRequests = 30;
 
-TEST_F(SpeculationTest, no_drafter_changes_an_answer_alone) {
+TEST_F(DrafterTest, no_drafter_changes_an_answer_alone) {
   for (const char* arithmetic : {"exact", "fast"}) {
     SCOPED_TRACE(arithmetic);
     options_.arithmetic = arithmetic;
@@ -216,7 +86,7 @@ TEST_F(SpeculationTest, no_drafter_changes_an_answer_alone) {
   }
 }
 
-TEST_F(SpeculationTest, no_drafter_changes_answers_beside_others_with_few_pages) {
+TEST_F(DrafterTest, no_drafter_changes_answers_beside_others_with_few_pages) {
   for (const uint32_t ranks : {1U, 2U}) {
     for (const char* arithmetic : {"exact", "fast"}) {
       SCOPED_TRACE(std::string(arithmetic) + " on ranks: " + std::to_string(ranks));
@@ -229,7 +99,7 @@ TEST_F(SpeculationTest, no_drafter_changes_answers_beside_others_with_few_pages)
 }
 
 // No request finds rejected tokens: the next turn has the bits of a cold one.
-TEST_F(SpeculationTest, the_prefix_cache_learns_no_rejected_token) {
+TEST_F(DrafterTest, the_prefix_cache_learns_no_rejected_token) {
   options_.arithmetic = "exact";
   Request first = request(std::string(60, 'c'), 120);
   first.logprobs = 0;
@@ -260,7 +130,7 @@ TEST_F(SpeculationTest, the_prefix_cache_learns_no_rejected_token) {
   }
 }
 
-TEST_F(SpeculationTest, right_drafts_take_a_pass_for_eight_tokens) {
+TEST_F(DrafterTest, right_drafts_take_a_pass_for_eight_tokens) {
   Request asked = request("count", 81);
   asked.sampling.temperature = 0;
   Answer plain;
@@ -275,7 +145,7 @@ TEST_F(SpeculationTest, right_drafts_take_a_pass_for_eight_tokens) {
   EXPECT_EQ(engine().statistics().steps - before, 11U);
 }
 
-TEST_F(SpeculationTest, a_request_without_speculation_takes_no_drafts) {
+TEST_F(DrafterTest, a_request_without_speculation_takes_no_drafts) {
   options_.speculate = "ngram";
   Request asked = request(std::string(40, 'r'), 60);
   asked.sampling.temperature = 0;
@@ -293,7 +163,7 @@ TEST_F(SpeculationTest, a_request_without_speculation_takes_no_drafts) {
 }
 
 // However long it is, no pass waits for a drafter to read it, and it drafts when it knows it all.
-TEST_F(SpeculationTest, a_long_prediction_is_told_to_a_drafter_in_pieces) {
+TEST_F(DrafterTest, a_long_prediction_is_told_to_a_drafter_in_pieces) {
   struct Told {
     std::vector<size_t> pieces;
     std::vector<TokenId> prediction;
@@ -344,7 +214,7 @@ TEST_F(SpeculationTest, a_long_prediction_is_told_to_a_drafter_in_pieces) {
   }
 }
 
-TEST_F(SpeculationTest, predictions_count_among_what_may_wait) {
+TEST_F(DrafterTest, predictions_count_among_what_may_wait) {
   options_.sequence_count = 1;
   options_.waiting_prompt_tokens = 100;
   Gate gate;
@@ -364,7 +234,7 @@ TEST_F(SpeculationTest, predictions_count_among_what_may_wait) {
 }
 
 // No drafter is asked, and the answer is the same, with any tokens that spell the text.
-TEST_F(SpeculationTest, a_text_that_a_grammar_forces_is_drafted) {
+TEST_F(DrafterTest, a_text_that_a_grammar_forces_is_drafted) {
   options_.speculate = "ngram";
   auto compiled = engine().compile_grammar(
       {GrammarSource::Kind::kRegex, "the only answer that there is: [a-f]{4} and so it ends"});
@@ -393,7 +263,7 @@ TEST_F(SpeculationTest, a_text_that_a_grammar_forces_is_drafted) {
 }
 
 // It costs its request the drafts, and nothing else.
-TEST_F(SpeculationTest, a_drafter_that_throws_ends_no_request) {
+TEST_F(DrafterTest, a_drafter_that_throws_ends_no_request) {
   class Throwing : public Drafter {
    public:
     void add(std::span<const TokenId>) override {}
@@ -408,7 +278,7 @@ TEST_F(SpeculationTest, a_drafter_that_throws_ends_no_request) {
   EXPECT_EQ(heard(answer), heard(plain));
 }
 
-TEST_F(SpeculationTest, a_drafter_may_draft_what_is_no_token) {
+TEST_F(DrafterTest, a_drafter_may_draft_what_is_no_token) {
   class Wild : public Drafter {
    public:
     void add(std::span<const TokenId>) override {}
@@ -432,7 +302,7 @@ TEST_F(SpeculationTest, a_drafter_may_draft_what_is_no_token) {
 constexpr std::array kWithStates = {"qwen35", "kimi-linear", "lfm2",         "mamba",
                                     "mamba2", "jamba",       "granitehybrid"};
 
-TEST_F(SpeculationTest, no_drafter_changes_answers_of_models_with_states) {
+TEST_F(DrafterTest, no_drafter_changes_answers_of_models_with_states) {
   for (const char* model : kWithStates) {
     options_.model = source_dir() + "/tests/fixtures/families/" + model + ".gguf";
     for (const char* arithmetic : {"exact", "fast"}) {
@@ -450,7 +320,7 @@ TEST_F(SpeculationTest, no_drafter_changes_answers_of_models_with_states) {
 
 // The next turn has the bits of a cold one, and finds the checkpoint at the answer's last border,
 // which no draft has jumped over.
-TEST_F(SpeculationTest, checkpoints_know_no_rejected_token) {
+TEST_F(DrafterTest, checkpoints_know_no_rejected_token) {
   options_.arithmetic = "exact";
   for (const char* model : kWithStates) {
     SCOPED_TRACE(model);
@@ -486,7 +356,7 @@ TEST_F(SpeculationTest, checkpoints_know_no_rejected_token) {
   }
 }
 
-TEST_F(SpeculationTest, an_unknown_drafter_and_too_many_tokens_are_refused) {
+TEST_F(DrafterTest, an_unknown_drafter_and_too_many_tokens_are_refused) {
   options_.speculate = "oracle";
   const auto unknown = open();
   ASSERT_FALSE(unknown.has_value());

@@ -1,0 +1,85 @@
+#include "engine/placement/draft_layout.h"
+
+#include <algorithm>
+#include <string_view>
+#include <utility>
+
+#include "engine/graph/kv_layout.h"
+
+namespace lockstep {
+namespace {
+
+// Why its cache's pages cannot be shared; empty: they can.
+std::string_view obstacle_of(const Model& model) {
+  if (model.output != ModelOutput::kLogits) return "generates no tokens";
+  if (model.graph.sees_ahead()) return "has tokens that see those behind them";
+  if (model.graph.has_states()) return "has layers that keep a state of each sequence";
+  const auto groups = group_kv_layers(model.graph);
+  if (groups.size() > 1) return "has layers of different windows";
+  if (groups.empty() || !groups.front().window.sees_all()) {
+    return "has layers that do not see all tokens";
+  }
+  return "";
+}
+
+bool fits_heads(KvFormat format, const Graph& graph) {
+  return std::ranges::all_of(graph.nodes(), [&](const GraphNode& node) {
+    return node.operation != Operation::kAttention ||
+           (kv_format_fits(format, node.head_dimension) &&
+            kv_format_fits(format, node.value_dimension));
+  });
+}
+
+}  // namespace
+
+Result<void> check_draft_models(const Model& model, const Model& draft) {
+  for (const auto& [which, one] :
+       {std::pair<std::string_view, const Model&>{"model", model},
+        std::pair<std::string_view, const Model&>{"draft model", draft}}) {
+    const std::string_view obstacle = obstacle_of(one);
+    if (obstacle.empty()) continue;
+    return invalid_input(
+        "the {} ({}) {}: tokens cannot be drafted by another model then. Leave --draft-model out",
+        which, one.architecture, obstacle);
+  }
+  return {};
+}
+
+Result<void> check_draft_devices(const DeviceRules& rules) {
+  if (rules.traits.takes_draft_models) return {};
+  return invalid_input(
+      "a draft model computes on processors alone, and GPUs are to compute: use --devices cpu, or "
+      "leave --draft-model out");
+}
+
+Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
+                                  const DeviceRules& rules, const std::vector<RankPlace>& places,
+                                  Strategy strategy, size_t batch_tokens) {
+  if (auto usable = check_draft_devices(rules); !usable) return std::unexpected(usable.error());
+  DraftLayout made = {.model = &draft, .split = {}, .plan_options = {}, .sizes = {}};
+  auto split = split_graph(draft.graph, shares_of(places), strategy);
+  if (!split) {
+    return invalid_input(
+        "the draft model cannot be split as the model is: {}. Use --ranks 1, or leave "
+        "--draft-model out",
+        split.error().message);
+  }
+  made.split = std::move(*split);
+  made.plan_options = rules.plan_options(draft, settings, batch_tokens);
+  made.plan_options.logit_rows = settings.sequence_count;
+  if (!fits_heads(settings.kv_format, draft.graph)) made.plan_options.kv_format = KvFormat::kF16;
+  made.sizes = draft_sizes(made, settings, 0, places);
+  return made;
+}
+
+size_t own_draft_pages(const Settings& settings) {
+  return settings.sequence_count;
+}
+
+std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const Settings& settings,
+                                   size_t kv_pages, std::span<const RankPlace> places) {
+  return rank_sizes(*draft.model, draft.split, draft.plan_options,
+                    kv_pages + own_draft_pages(settings), places, /*gpus_linked=*/true);
+}
+
+}  // namespace lockstep

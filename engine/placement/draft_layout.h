@@ -1,0 +1,52 @@
+// The place of a second, smaller model that drafts tokens for the first: at the first one's places,
+// with its split over the same ranks, and a KV cache whose pages have the numbers of the first
+// one's, and a few of its own.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/base/result.h"
+#include "engine/graph/split.h"
+#include "engine/machine/rank_places.h"
+#include "engine/model/model.h"
+#include "engine/placement/device_rules.h"
+#include "engine/placement/rank_device.h"
+#include "engine/placement/settings.h"
+#include "engine/planner/planner.h"
+
+namespace lockstep {
+
+struct DraftLayout {
+  const Model* model = nullptr;
+  Split split;
+  PlanOptions plan_options;
+  std::vector<RankSizes> sizes;  // by rank
+};
+
+// Whether one model can draft for the other with its cache's pages: layers of both see all tokens,
+// keep no states, and both generate. Fails with kInvalidInput that names what is the matter and
+// with which of the two.
+Result<void> check_draft_models(const Model& model, const Model& draft);
+
+// Fails with kInvalidInput where these devices compute one model alone.
+Result<void> check_draft_devices(const DeviceRules& rules);
+
+// The layout beside a model that is split so over these places and has passes of so many tokens; it
+// has no cache yet. Fails with kInvalidInput where the draft cannot be split over as many ranks, or
+// as check_draft_devices().
+Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
+                                  const DeviceRules& rules, const std::vector<RankPlace>& places,
+                                  Strategy strategy, size_t batch_tokens);
+
+// Pages of its own behind those of the model's cache: one for each sequence, for drafted tokens
+// behind the end of the sequence's last page.
+size_t own_draft_pages(const Settings& settings);
+
+// The sizes of every rank with a cache for a model's of so many pages.
+std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const Settings& settings,
+                                   size_t kv_pages, std::span<const RankPlace> places);
+
+}  // namespace lockstep

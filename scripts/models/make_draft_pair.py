@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Writes two GGUF model files of one vocabulary, of which the small one drafts for the large one
+and is right as often as asked.
+
+For measuring speculation without a download. Each token of the large model is followed, greedily
+and nearly always when sampled, by one other: a row of the output matrix is the embedding of the
+token before it, and layers add nothing to it, though they are computed. All words together are one
+cycle, so no text repeats itself. The small model knows the same cycle, but for a part of the words,
+for which it has another successor. The same arguments give the same bytes.
+
+Needs numpy and the gguf package, as make_model.py does:
+    scripts/models/make_draft_pair.py --shape tinyllama-1.1b --format Q8_0 --acceptance 0.8 \\
+        --output model.gguf --draft-output draft.gguf
+"""
+
+import argparse
+import dataclasses
+import sys
+
+try:
+    import gguf
+    import numpy as np
+except ImportError as error:
+    sys.exit(f"{error}; install what is needed as for make_model.py")
+
+from make_model import write_model
+from model_shapes import SHAPES, Shape, tiny
+from model_tensors import FORMATS
+
+FIRST_WORD = 259  # behind control tokens and bytes
+SUCCESSOR_LOGIT = 30.0
+HEAD_SIZE = 64
+
+
+def cycle(words: int, random: np.random.Generator) -> np.ndarray:
+    """By word: the one that follows it."""
+    order = random.permutation(words)
+    successors = np.empty(words, dtype=np.int64)
+    successors[order] = np.roll(order, -1)
+    return successors
+
+
+def with_errors(successors: np.ndarray, acceptance: float,
+                random: np.random.Generator) -> np.ndarray:
+    """The same, but for a part of the words, whose successors change places among them."""
+    count = round((1 - acceptance) * len(successors))
+    if count == 0:
+        return successors
+    wrong = random.choice(len(successors), max(count, 2), replace=False)
+    changed = successors.copy()
+    changed[wrong] = successors[np.roll(wrong, 1)]
+    return changed
+
+
+def plan_successors(shape: Shape, successors: np.ndarray, seed: int):
+    """Changes a model's tensors so that each word is followed by its successor."""
+    def prepare(tensors) -> None:
+        random = np.random.default_rng([seed, shape.embedding])
+        embedding = random.standard_normal((shape.vocabulary, shape.embedding), dtype=np.float32)
+        output = np.zeros_like(embedding)
+        output[FIRST_WORD + successors] = (embedding[FIRST_WORD:]
+                                           * (SUCCESSOR_LOGIT / shape.embedding))
+        # Any other token is followed by some word.
+        output[FIRST_WORD:2 * FIRST_WORD] += (embedding[:FIRST_WORD]
+                                              * (SUCCESSOR_LOGIT / shape.embedding))
+        rows = {"token_embd.weight": embedding, "output.weight": output}
+        for tensor in tensors:
+            if tensor.name in rows:
+                tensor.values = gguf.quants.quantize(rows[tensor.name], tensor.format)
+            elif tensor.name.endswith(("attn_output.weight", "ffn_down.weight")):
+                tensor.deviation = 0.0
+    return prepare
+
+
+def small_shape(shape: Shape, layers: int, width: int) -> Shape:
+    heads = max(1, width // HEAD_SIZE)
+    return dataclasses.replace(shape, layers=layers, embedding=width, heads=heads, kv_heads=heads,
+                               head_size=width // heads, rotary_size=width // heads,
+                               feed_forward=4 * width)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    shapes = [name for name, shape in SHAPES.items()
+              if shape.architecture == "llama" and not shape.tied and not shape.mixture]
+    parser.add_argument("--shape", required=True, choices=shapes, help="of the large model")
+    parser.add_argument("--format", required=True, choices=FORMATS)
+    parser.add_argument("--acceptance", required=True, type=float,
+                        help="how many of the words the small model knows the successor of, 0 to 1")
+    parser.add_argument("--output", required=True, metavar="FILE")
+    parser.add_argument("--draft-output", required=True, metavar="FILE")
+    parser.add_argument("--layers", type=int, help="of the large model, other than the shape's")
+    parser.add_argument("--draft-layers", type=int, default=2)
+    parser.add_argument("--draft-width", type=int, default=256, help="columns of its embedding")
+    parser.add_argument("--tiny", action="store_true", help="as for make_model.py: for tests")
+    parser.add_argument("--seed", type=int, default=1)
+    arguments = parser.parse_args()
+    if not 0 <= arguments.acceptance <= 1:
+        parser.error("--acceptance must be from 0 to 1")
+    return arguments
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    shape = SHAPES[arguments.shape]
+    if arguments.tiny:
+        shape = dataclasses.replace(tiny(shape), vocabulary=1024)
+    if arguments.layers is not None:
+        shape = dataclasses.replace(shape, layers=arguments.layers)
+    draft = small_shape(shape, arguments.draft_layers, arguments.draft_width)
+    random = np.random.default_rng(arguments.seed)
+    successors = cycle(shape.vocabulary - FIRST_WORD, random)
+    drafted = with_errors(successors, arguments.acceptance, random)
+    for path, one, following in ((arguments.output, shape, successors),
+                                 (arguments.draft_output, draft, drafted)):
+        _, size = write_model(path, one, arguments.format, arguments.shape, is_pure=True,
+                              seed=arguments.seed,
+                              prepare=plan_successors(one, following, arguments.seed))
+        print(f"{path}: {one.layers} layers of {one.embedding} columns, {size / 1e6:.1f} MB")
+
+
+if __name__ == "__main__":
+    main()
