@@ -161,6 +161,9 @@ class Scheduler {
   // How many drafted tokens would pay in the next pass of a sequence; 0: none would, or it takes
   // none. As of the last pass, and without regard to other sequences' drafts.
   size_t draft_tokens_most(SequenceId sequence, DraftSource source = DraftSource::kDrafter) const;
+  // Whether it pays that another model reads the sequence's text for so long before it drafts: an
+  // answer is expected to go on for as many tokens as it has had.
+  bool reading_pays(SequenceId sequence, double seconds) const;
   // How many of them pay where another model drafts for all of these sequences at once, by a pass
   // for each place of `pass_seconds`; 0: not known, as if it took no time.
   size_t shared_draft_tokens_most(std::span<const SequenceId> sequences, double pass_seconds) const;

@@ -31,6 +31,21 @@ size_t Scheduler::draft_tokens_most(SequenceId id, DraftSource source) const {
   return std::min({length, kDraftTokensMost, most});
 }
 
+bool Scheduler::reading_pays(SequenceId id, double seconds) const {
+  constexpr size_t kLeastAnswer = 16;
+  if (limits_.draft_tokens || seconds == 0) return true;
+  const Sequence& sequence = sequences_.at(id);
+  const size_t known = sequence.tokens.size();
+  const size_t to_come =
+      std::min(sequence.most - known, std::max(known - sequence.prompt, kLeastAnswer));
+  const size_t streams = stream_count();
+  const auto& acceptance = sequence.acceptances[static_cast<size_t>(DraftSource::kModel)];
+  const double more = expected_tokens(acceptance, draft_tokens_most(id, DraftSource::kModel)) - 1;
+  const double token_seconds = row_cost_.seconds(streams) / static_cast<double>(streams);
+  // Half of the gain is left for what drafts cost.
+  return seconds <= static_cast<double>(to_come) * more * token_seconds / 2;
+}
+
 size_t Scheduler::shared_draft_tokens_most(std::span<const SequenceId> sequences,
                                            double pass_seconds) const {
   if (limits_.draft_tokens) return std::min(*limits_.draft_tokens, kDraftTokensMost);

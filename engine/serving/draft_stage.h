@@ -34,6 +34,12 @@ class DraftStage {
   // reads a part of it. Blocks. Fails as Executor::run() does; nothing is asked of it any more
   // then.
   virtual Result<void> draft(std::span<DraftStream> streams) = 0;
+  // The time that it takes until the stage has read what it lacks of the stream's text, as far as
+  // is known; 0 where it can draft at once.
+  virtual double reading_seconds(DraftStream& stream) const = 0;
+  // Streams had drafts to ask for, and none paid: what is known of times is slowly forgotten, so
+  // that what was measured by chance is measured again.
+  virtual void rest() = 0;
   // These pages have been handed out anew: what they held is of no use.
   virtual void clear_pages(std::span<const uint32_t> pages) = 0;
   // The time of one of its passes that draft, as of late; 0: there was none.

@@ -48,19 +48,27 @@ Result<void> EngineLoop::run_stage() {
   stage_seconds_ = 0;
   if (staged_.empty()) return {};
   std::vector<SequenceId> sequences;
-  for (const Generation* generation : staged_) sequences.push_back(generation->sequence);
+  std::vector<DraftStream> streams;
+  std::erase_if(staged_, [&](Generation* generation) {
+    const SequenceId sequence = generation->sequence;
+    DraftStream stream = {.tokens = generation->tokens(),
+                          .pages = scheduler_.tables(sequence).front().pages,
+                          .borders = generation->borders,
+                          .most = scheduler_.draft_tokens_most(sequence, DraftSource::kModel),
+                          .drafts = {}};
+    const double reading = drafters_.stage->reading_seconds(stream);
+    if (!scheduler_.reading_pays(sequence, reading)) return true;
+    sequences.push_back(sequence);
+    streams.push_back(std::move(stream));
+    return false;
+  });
   const size_t most =
       scheduler_.shared_draft_tokens_most(sequences, drafters_.stage->pass_seconds());
-  if (most == 0) return {};
-  std::vector<DraftStream> streams;
-  for (Generation* generation : staged_) {
-    const size_t own = scheduler_.draft_tokens_most(generation->sequence, DraftSource::kModel);
-    streams.push_back({.tokens = generation->tokens(),
-                       .pages = scheduler_.tables(generation->sequence).front().pages,
-                       .borders = generation->borders,
-                       .most = std::min(own, most),
-                       .drafts = {}});
+  if (most == 0) {
+    drafters_.stage->rest();
+    return {};
   }
+  for (DraftStream& stream : streams) stream.most = std::min(stream.most, most);
   activity_.enter(LoopPhase::kDrafting);
   const auto begin = Generation::Clock::now();
   if (auto drafted = drafters_.stage->draft(streams); !drafted) return drafted;

@@ -21,6 +21,8 @@ constexpr size_t kGeneratedMost = kDraftTokensMost + 1;
 // The last measured time's; one that was held up says little.
 constexpr double kWeightOfLast = 0.2;
 constexpr double kTimesSeen = 4;
+// After 70 passes without a draft the time of one is taken for half of what it was.
+constexpr double kKeptByRest = 0.99;
 
 void add_time(double seconds, double& mean) {
   if (mean == 0) mean = seconds;
@@ -66,13 +68,26 @@ Result<void> ModelDraftStage::draft(std::span<DraftStream> streams) {
   return {};
 }
 
+size_t ModelDraftStage::held_tokens(DraftStream& stream) const {
+  stream.borders.grow(stream.tokens, kPageTokens);
+  return held_.known(stream.tokens, stream.borders, stream.pages);
+}
+
+double ModelDraftStage::reading_seconds(DraftStream& stream) const {
+  const size_t lack = stream.tokens.size() - held_tokens(stream);
+  return lack > kGeneratedMost ? static_cast<double>(lack) * token_seconds_ : 0;
+}
+
+void ModelDraftStage::rest() {
+  pass_seconds_ *= kKeptByRest;
+}
+
 // The last known token is always computed: its row is the first drafted token's.
 void ModelDraftStage::add_part(DraftStream& stream) {
   stream.drafts.clear();
   const size_t known = stream.tokens.size();
   if (known + stream.most > limits_.positions) return;
-  stream.borders.grow(stream.tokens, kPageTokens);
-  const size_t held = held_.known(stream.tokens, stream.borders, stream.pages);
+  const size_t held = held_tokens(stream);
   Part part = {.stream = &stream,
                .pages = {stream.pages.begin(), stream.pages.end()},
                .begin = std::min(held, known - 1)};

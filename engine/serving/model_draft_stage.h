@@ -31,6 +31,8 @@ class ModelDraftStage final : public DraftStage {
   ModelDraftStage(Executor& executor, const Limits& limits);
 
   Result<void> draft(std::span<DraftStream> streams) override;
+  double reading_seconds(DraftStream& stream) const override;
+  void rest() override;
   void clear_pages(std::span<const uint32_t> pages) override;
   double pass_seconds() const override { return pass_seconds_; }
 
@@ -44,6 +46,7 @@ class ModelDraftStage final : public DraftStage {
     bool is_read = false;  // all known tokens are computed with that pass
   };
 
+  size_t held_tokens(DraftStream& stream) const;
   void add_part(DraftStream& stream);
   void share_first_pass();
   bool takes_pages(const Part& part);
