@@ -509,6 +509,10 @@ TEST(Drafts, by_a_model_begin_as_others_by_it_have_gone) {
     const std::vector<SequenceId> both = {first, second};
     EXPECT_EQ(passes.scheduler.shared_draft_tokens_most(both, 0.01) > 8, is_right);
     EXPECT_EQ(passes.scheduler.shared_draft_tokens_most(both, 1), 0U);
+    // The same for reading a text first: sixteen tokens may be to come, each worth half a second.
+    EXPECT_TRUE(passes.scheduler.reading_pays(second, 0));
+    EXPECT_EQ(passes.scheduler.reading_pays(second, 1), is_right);
+    EXPECT_FALSE(passes.scheduler.reading_pays(second, 1000));
   }
 }
 
