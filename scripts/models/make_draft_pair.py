@@ -105,7 +105,7 @@ def main() -> None:
     arguments = parse_arguments()
     shape = SHAPES[arguments.shape]
     if arguments.tiny:
-        shape = dataclasses.replace(tiny(shape), vocabulary=1024)
+        shape = dataclasses.replace(tiny(shape), vocabulary=4096)
     if arguments.layers is not None:
         shape = dataclasses.replace(shape, layers=arguments.layers)
     draft = small_shape(shape, arguments.draft_layers, arguments.draft_width)

@@ -1,8 +1,11 @@
 """Drafted tokens, as clients see them: the same answers, counted where a prediction was given."""
 
+import subprocess
+import sys
+
 import pytest
 
-from conftest import DEMO, FIXTURES, Daemon, run_program
+from conftest import DEMO, FIXTURES, ROOT, Daemon, run_program
 
 CHAT = {"model": "demo", "temperature": 0, "max_tokens": 48,
         "messages": [{"role": "user", "content": "Tell me a story."}]}
@@ -109,6 +112,38 @@ def test_a_draft_model_changes_nothing_and_is_counted(start, plain):
     sampled = {"temperature": 1.2, "seed": 5, "frequency_penalty": 0.5}
     assert (ask(daemon, **sampled)["choices"]
             == ask(daemon, speculation=False, **sampled)["choices"])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory):
+    """A model, and one that is right of four of five tokens."""
+    pytest.importorskip("gguf")
+    folder = tmp_path_factory.mktemp("pair")
+    model, draft = folder / "model.gguf", folder / "draft.gguf"
+    subprocess.run([sys.executable, ROOT / "scripts/models/make_draft_pair.py", "--tiny",
+                    "--shape", "tinyllama-1.1b", "--format", "Q8_0", "--acceptance", "0.8",
+                    "--layers", "2", "--draft-layers", "1", "--draft-width", "128",
+                    "--output", model, "--draft-output", draft], check=True)
+    return model, draft
+
+
+def test_a_draft_model_is_right_as_often_as_it_was_made_to_be(start, pair):
+    model, draft = pair
+    daemon = start("--draft-model", draft, "--draft-tokens", "2", "--context", "1024",
+                   model=model).wait_until_ready()
+    asked = {"prompt": "w1 w2 w3", "max_tokens": 900, "temperature": 0, "ignore_eos": True}
+    plain = daemon.post("/v1/completions", {**asked, "speculation": False}).json()
+    drafted = daemon.post("/v1/completions", asked).json()
+    assert drafted["choices"] == plain["choices"]
+
+    def counted(name, position):
+        return daemon.metric(name, drafter="draft", position=str(position))
+
+    tried = [counted("lockstep_drafted_tokens_total", place) for place in (0, 1)]
+    right = [counted("lockstep_accepted_draft_tokens_total", place) for place in (0, 1)]
+    assert tried[0] > 300
+    assert right[0] / tried[0] == pytest.approx(0.8, abs=0.05)
+    assert right[1] / tried[1] == pytest.approx(0.64, abs=0.06)
 
 
 def test_a_draft_model_without_a_file_or_with_another_vocabulary_is_refused():
