@@ -55,6 +55,13 @@ ValueId Graph::embed(WeightId table, EmbedIndex index) {
                 weights_[table].columns);
 }
 
+ValueId Graph::given_rows(size_t columns) {
+  CHECK(columns > 0 && given_columns_ == 0, "rows of {} columns are given beside rows of {}",
+        columns, given_columns_);
+  given_columns_ = columns;
+  return append({.operation = Operation::kGivenRows}, columns);
+}
+
 ValueId Graph::rms_norm(ValueId x, WeightId weight, float epsilon) {
   return append(
       {.operation = Operation::kRmsNorm, .inputs = {x}, .weight = weight, .epsilon = epsilon},

@@ -36,6 +36,7 @@ struct Weight {
 
 enum class Operation : uint8_t {
   kEmbed,      // weight[token, or another EmbedIndex]             -> columns of the weight
+  kGivenRows,  // the row that the batch brings with each token: another model's, or its own before
   kRmsNorm,    // x * rsqrt(mean(x^2) + epsilon) * weight, or without a weight
   kLayerNorm,  // (x - mean(x)) * rsqrt(variance(x) + epsilon) * weight + bias, or without these
   // kRmsNorm of each head by itself, or kLayerNorm without a bias: with one weight for all heads,
@@ -82,7 +83,7 @@ inline bool gives_logit_rows(Operation operation) {
   return operation == Operation::kSelectRows || operation == Operation::kMeanRows;
 }
 
-inline constexpr size_t kOperationCount = 26;
+inline constexpr size_t kOperationCount = 27;
 
 inline constexpr size_t kNone = static_cast<size_t>(-1);
 
@@ -121,6 +122,12 @@ struct DeltaShape {
     return is_tiled ? value_head % key_heads : value_head / (value_heads / key_heads);
   }
   friend bool operator==(const DeltaShape&, const DeltaShape&) = default;
+};
+
+// The two forms of a token's hidden state behind the last layer.
+enum class HiddenForm : uint8_t {
+  kNormed,    // what the last norm gives, and logits are products of
+  kResidual,  // what the last norm reads
 };
 
 // Which row of a table a token looks up.
@@ -225,6 +232,8 @@ class Graph {
 
   // Each adds a node and returns its output.
   ValueId embed(WeightId table, EmbedIndex index = EmbedIndex::kToken);
+  // Batch::given_rows. A graph reads them once.
+  ValueId given_rows(size_t columns);
   ValueId rms_norm(ValueId x, WeightId weight, float epsilon);
   ValueId layer_norm(ValueId x, WeightId weight, WeightId bias, float epsilon);
   // `weight`: of a head's columns, or of all heads' columns.
@@ -310,6 +319,8 @@ class Graph {
   Rows rows(ValueId value) const { return rows_[value]; }
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
+  // The columns of the rows that batches bring with tokens; 0: they bring none.
+  size_t given_columns() const { return given_columns_; }
   // Whether tokens see keys behind their own.
   bool sees_ahead() const;
   // Whether a layer keeps a state of each sequence beside, or instead of, keys and values.
@@ -335,6 +346,7 @@ class Graph {
   std::vector<Rows> rows_;       // by value
   std::vector<Rotary> rotaries_;
   ValueId logits_ = kNone;
+  size_t given_columns_ = 0;
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;
 };

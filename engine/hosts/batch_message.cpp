@@ -11,7 +11,8 @@ namespace lockstep {
 
 // The counts that stand first, of everything that follows. The numbers of each kind follow
 // one after another, 4 bytes each, in the order below: tokens, the length of each sequence's
-// tables, the tables themselves, slots, copies, logit tokens, cleared pages.
+// tables, the tables themselves, slots, copies, logit tokens, cleared pages, and the rows that are
+// given with tokens.
 struct ReceivedBatch::Counts {
   uint32_t tokens = 0;
   uint32_t generated = 0;
@@ -30,6 +31,11 @@ constexpr uint32_t kSegments = 2;
 template <typename Value>
 void append(std::span<const Value> values, std::vector<std::byte>& to) {
   static_assert(std::has_unique_object_representations_v<Value>);
+  const auto bytes = std::as_bytes(values);
+  to.insert(to.end(), bytes.begin(), bytes.end());
+}
+
+void append(std::span<const float> values, std::vector<std::byte>& to) {
   const auto bytes = std::as_bytes(values);
   to.insert(to.end(), bytes.begin(), bytes.end());
 }
@@ -55,7 +61,7 @@ class Numbers {
  private:
   template <typename Value>
   bool take(std::span<Value> values) {
-    static_assert(std::has_unique_object_representations_v<Value>);
+    static_assert(std::has_unique_object_representations_v<Value> || std::is_same_v<Value, float>);
     if (values.size_bytes() > rest_.size()) return false;
     if (!values.empty()) std::memcpy(values.data(), rest_.data(), values.size_bytes());
     rest_ = rest_.subspan(values.size_bytes());
@@ -64,6 +70,8 @@ class Numbers {
 
   std::span<const std::byte> rest_;
 };
+
+constexpr uint32_t kLastForm = static_cast<uint32_t>(HiddenForm::kResidual);
 
 std::unexpected<Error> cut_short(size_t bytes) {
   return invalid_input("a batch of {} bytes is not all there", bytes);
@@ -76,9 +84,10 @@ void write_pass(const Batch& batch, std::vector<std::byte>& to) {
   write_batch(batch, to);
 }
 
-void write_hidden_row(uint32_t token, std::vector<std::byte>& to) {
+void write_hidden_row(uint32_t token, HiddenForm form, std::vector<std::byte>& to) {
   to.assign(1, static_cast<std::byte>(CommandKind::kHiddenRow));
-  append(std::span<const uint32_t>(&token, 1), to);
+  const uint32_t numbers[] = {token, static_cast<uint32_t>(form)};
+  append(std::span<const uint32_t>(numbers), to);
 }
 
 void write_end(std::vector<std::byte>& to) {
@@ -90,13 +99,17 @@ Result<Command> read_command(std::span<const std::byte> bytes) {
   Command command;
   command.kind = static_cast<CommandKind>(bytes.front());
   const auto rest = bytes.subspan(1);
+  uint32_t numbers[2] = {};
   switch (command.kind) {
     case CommandKind::kPass:
       command.batch = rest;
       return command;
     case CommandKind::kHiddenRow:
-      if (rest.size() != sizeof(command.token)) break;
-      std::memcpy(&command.token, rest.data(), sizeof(command.token));
+      if (rest.size() != sizeof(numbers)) break;
+      std::memcpy(numbers, rest.data(), sizeof(numbers));
+      if (numbers[1] > kLastForm) break;
+      command.token = numbers[0];
+      command.form = static_cast<HiddenForm>(numbers[1]);
       return command;
     case CommandKind::kEnd:
       if (rest.empty()) return command;
@@ -128,6 +141,7 @@ void write_batch(const Batch& batch, std::vector<std::byte>& to) {
   append(std::span<const Batch::StateCopy>(batch.state_copies), to);
   append(std::span<const uint32_t>(batch.logit_tokens), to);
   append(std::span<const uint32_t>(batch.cleared_pages), to);
+  append(std::span<const float>(batch.given_rows), to);
 }
 
 Result<void> ReceivedBatch::read(std::span<const std::byte> bytes) {
@@ -160,7 +174,8 @@ Result<void> ReceivedBatch::fill(std::span<const std::byte> bytes) {
   if (!numbers.take(pages, pages_) || !numbers.take(counts.slots, batch_.state_slots) ||
       !numbers.take(counts.copies, batch_.state_copies) ||
       !numbers.take(counts.logits, batch_.logit_tokens) ||
-      !numbers.take(counts.cleared, batch_.cleared_pages)) {
+      !numbers.take(counts.cleared, batch_.cleared_pages) ||
+      !numbers.take(counts.tokens * limits_.given_columns, batch_.given_rows)) {
     return cut_short(bytes.size());
   }
   if (!numbers.is_empty()) return invalid_input("a batch has bytes behind its end");

@@ -8,25 +8,27 @@
 #include <vector>
 
 #include "engine/base/result.h"
+#include "engine/graph/graph.h"
 #include "engine/pass/batch.h"
 
 namespace lockstep {
 
 enum class CommandKind : uint8_t {
   kPass = 1,       // a batch follows: run it
-  kHiddenRow = 2,  // of the last pass: the token's index follows
+  kHiddenRow = 2,  // of the last pass: the token's index and the row's form follow
   kEnd = 3,        // no commands follow
 };
 
 struct Command {
   CommandKind kind = CommandKind::kEnd;
   uint32_t token = 0;                // of kHiddenRow
+  HiddenForm form = {};              // of kHiddenRow
   std::span<const std::byte> batch;  // of kPass, in the bytes that were read
 };
 
 // Each replaces what is in `to`, whose capacity is used again.
 void write_pass(const Batch& batch, std::vector<std::byte>& to);
-void write_hidden_row(uint32_t token, std::vector<std::byte>& to);
+void write_hidden_row(uint32_t token, HiddenForm form, std::vector<std::byte>& to);
 void write_end(std::vector<std::byte>& to);
 
 // Fails with kInvalidInput for anything else.
@@ -44,6 +46,7 @@ struct BatchLimits {
   size_t page_count = 0;  // of the cache
   size_t group_count = 1;
   size_t state_slots = 0;     // 0: the model has no states, and those of a batch are not read
+  size_t given_columns = 0;   // of the rows that are given with tokens; 0: none are
   size_t context_tokens = 0;  // of the longest sequence
 };
 

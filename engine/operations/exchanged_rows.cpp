@@ -54,6 +54,7 @@ class Collector {
   void operator()(const AllReduceStep& /*step*/) {
     CHECK(false, "sums of parts do not go to ranks of other processes");
   }
+  void operator()(const GivenRowsStep& step) { add(step.output, Rows::kTokens, {}); }
   void operator()(const ClearPagesStep& /*step*/) {}
   void operator()(const CopyStatesStep& /*step*/) {}
   void operator()(const RotaryTableStep& /*step*/) {}

@@ -9,12 +9,12 @@ namespace lockstep {
 namespace {
 
 constexpr const OperationRow* kTable[] = {
-    &kEmbedRow,       &kRmsNormRow,  &kLayerNormRow,  &kHeadNormRow,   &kMatmulRow,
-    &kHeadMatmulRow,  &kRotaryRow,   &kAttentionRow,  &kActivationRow, &kGateRow,
-    &kAddRow,         &kScaleRow,    &kSoftCapRow,    &kClampRow,      &kScaleRowsRow,
-    &kSelectRowsRow,  &kMeanRowsRow, &kSliceHeadsRow, &kJoinHeadsRow,  &kTemperatureRow,
-    &kConvolutionRow, &kDeltaNetRow, &kScanRow,       &kRouteRow,      &kExpertMatmulRow,
-    &kExpertSumRow,
+    &kEmbedRow,        &kGivenRowsRow,   &kRmsNormRow,  &kLayerNormRow,  &kHeadNormRow,
+    &kMatmulRow,       &kHeadMatmulRow,  &kRotaryRow,   &kAttentionRow,  &kActivationRow,
+    &kGateRow,         &kAddRow,         &kScaleRow,    &kSoftCapRow,    &kClampRow,
+    &kScaleRowsRow,    &kSelectRowsRow,  &kMeanRowsRow, &kSliceHeadsRow, &kJoinHeadsRow,
+    &kTemperatureRow,  &kConvolutionRow, &kDeltaNetRow, &kScanRow,       &kRouteRow,
+    &kExpertMatmulRow, &kExpertSumRow,
 };
 static_assert(std::size(kTable) == kOperationCount);
 

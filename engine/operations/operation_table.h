@@ -78,6 +78,7 @@ struct OperationRow {
 
 // The rows, each in its operation's folder.
 extern const OperationRow kEmbedRow;
+extern const OperationRow kGivenRowsRow;
 extern const OperationRow kRmsNormRow;
 extern const OperationRow kLayerNormRow;
 extern const OperationRow kHeadNormRow;

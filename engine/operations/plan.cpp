@@ -64,6 +64,10 @@ std::string text_of(const StateLayout& states) {
   return fmt::format("states: {} slots of {} bytes\n", states.slot_count, states.slot_bytes);
 }
 
+std::string text_of_given(size_t columns) {
+  return columns == 0 ? "" : fmt::format("given rows: {} columns\n", columns);
+}
+
 std::string text_of(const HiddenRows& hidden) {
   return fmt::format("hidden rows: {} columns {}-{} of {} weight {} epsilon {}",
                      text_of(hidden.residual, hidden.residual_stride), hidden.columns.begin,
@@ -75,11 +79,12 @@ std::string text_of(const HiddenRows& hidden) {
 std::string plan_text(const Plan& plan) {
   std::string all = fmt::format(
       "rank {} of {}: {} tokens, {} rows of logits {} of {}\n"
-      "bytes: weights {} scratch {} exchange {} kv {} logits {}\n{}\n{}{}\n{}\n",
+      "bytes: weights {} scratch {} exchange {} kv {} logits {}\n{}\n{}{}{}\n{}\n",
       plan.rank, plan.rank_count, plan.batch_tokens, plan.logit_rows,
       text_of(plan.logits, plan.logits_stride), plan.vocabulary_size, plan.weight_bytes,
       plan.scratch_bytes, plan.exchange_bytes, plan.kv.size_bytes(), plan.logits_bytes,
-      text_of(plan.kv), text_of(plan.states), text_of(plan.hidden),
+      text_of(plan.kv), text_of(plan.states), text_of_given(plan.given_columns),
+      text_of(plan.hidden),
       std::visit([](const auto& areas) { return text_of(areas); }, plan.areas));
   for (const WeightSlice& slice : plan.weights) all += text_of(slice) + "\n";
   for (size_t index = 0; index < plan.steps.size(); ++index) {

@@ -89,6 +89,7 @@ struct Plan {
   KvLayout kv;
   StateLayout states;
   HiddenRows hidden;
+  size_t given_columns = 0;  // of the rows that batches bring with tokens; 0: they bring none
   DeviceAreas areas;
   // [logit row][vocabulary], of rank 0: in GPU memory where all are GPUs that reach one another's.
   ArenaOffset<float> logits = {};

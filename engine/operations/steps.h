@@ -11,6 +11,7 @@
 #include "engine/operations/elementwise/elementwise_step.h"
 #include "engine/operations/embed/embed_step.h"
 #include "engine/operations/experts/expert_steps.h"
+#include "engine/operations/given_rows/given_rows_step.h"
 #include "engine/operations/heads/heads_steps.h"
 #include "engine/operations/matmul/matmul_step.h"
 #include "engine/operations/mean/mean_step.h"
@@ -25,11 +26,11 @@ namespace lockstep {
 // never changes a result: every output element is computed in the kernels' fixed order, whole by
 // one worker, or, where a long sequence's keys are cut into chunks, in parts that one worker merges
 // in order.
-using StepWork =
-    std::variant<ClearPagesStep, CopyStatesStep, RotaryTableStep, EmbedStep, NormStep, MatmulStep,
-                 RouteStep, ExpertGateStep, ExpertSumStep, AttendStep, FormStep, AllReduceStep,
-                 ElementwiseStep, HeadsStep, CopyHeadsStep, NormSumsStep, NormScaleStep,
-                 ExpertProductStep, ConvolutionStep, DeltaNetStep, ScanStep, MeanStep>;
+using StepWork = std::variant<ClearPagesStep, CopyStatesStep, RotaryTableStep, EmbedStep, NormStep,
+                              MatmulStep, RouteStep, ExpertGateStep, ExpertSumStep, AttendStep,
+                              FormStep, AllReduceStep, ElementwiseStep, HeadsStep, CopyHeadsStep,
+                              NormSumsStep, NormScaleStep, ExpertProductStep, ConvolutionStep,
+                              DeltaNetStep, ScanStep, MeanStep, GivenRowsStep>;
 
 std::string step_text(const StepWork& step);
 

@@ -24,6 +24,9 @@ struct Batch {
   // sequence, whether they are in this batch or in the cache. Where tokens see those behind them,
   // too, all of a sequence's are in this batch.
   std::vector<BatchToken> tokens;
+  // [token][Graph::given_columns()]: the rows that the model's graph reads beside tokens. A row
+  // belongs to its token: what is computed again is given again. Empty where it reads none.
+  std::vector<float> given_rows;
   // The first so many tokens were generated, the others prompted: the profile may give them
   // different arithmetic.
   size_t generated_tokens = 0;
@@ -56,6 +59,7 @@ struct Batch {
   // Empties it; the number of groups stays.
   void clear() {
     tokens.clear();
+    given_rows.clear();
     generated_tokens = 0;
     page_tables.clear();
     state_slots.clear();

@@ -19,6 +19,7 @@ void begin_plan(const PlanSubject& subject, RankPlanner& planner) {
   plan.rank_count = subject.split.rank_count;
   plan.batch_tokens = options.batch_tokens;
   plan.logit_rows = options.logit_rows;
+  plan.given_columns = subject.graph.given_columns();
   plan.weights = place_weights(subject.graph, subject.split, subject.rank, target);
   plan.weight_bytes = weight_arena_bytes(plan.weights, target);
   plan.kv =

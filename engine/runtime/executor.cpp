@@ -62,6 +62,9 @@ Result<void> Executor::run(const Batch& batch) {
         batch.logit_tokens.size(), plan.logit_rows);
   CHECK(batch.generated_tokens <= batch.tokens.size(), "{} generated tokens of {}",
         batch.generated_tokens, batch.tokens.size());
+  CHECK(batch.given_rows.size() == batch.tokens.size() * plan.given_columns,
+        "{} columns are given with {} tokens, of rows of {}", batch.given_rows.size(),
+        batch.tokens.size(), plan.given_columns);
   CHECK(batch.draws.empty() || batch.draws.size() == batch.logit_tokens.size(),
         "{} draws from {} rows of logits", batch.draws.size(), batch.logit_tokens.size());
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
@@ -111,36 +114,42 @@ Result<std::span<const float>> Executor::fetch_logits(size_t row) {
 
 // By the thread that has run the pass: the workers have left it, and nobody writes to the residual
 // before the next one.
-Result<void> Executor::read_hidden_row(size_t token, std::span<float> row) {
+Result<void> Executor::read_hidden_row(size_t token, std::span<float> row, HiddenForm form) {
   CHECK(row.size() == hidden_width(), "space for {} columns of a hidden row of {}", row.size(),
         hidden_width());
   CHECK(token < token_count_, "token {} is not in the batch", token);
   if (failure_) return std::unexpected(*failure_);
   if (HostExchange* const hosts = ranks_.hosts(); hosts != nullptr && hosts->leads()) {
-    if (auto asked = hosts->ask_for_hidden_row(token); !asked) return fail(asked.error());
+    if (auto asked = hosts->ask_for_hidden_row(token, form); !asked) return fail(asked.error());
   }
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
-    auto weighed = weigh_hidden(ranks_[rank], token, row);
-    if (!weighed) return fail(weighed.error());
+    auto taken = take_hidden(ranks_[rank], token, row, form);
+    if (!taken) return fail(taken.error());
   }
   if (HostExchange* const hosts = ranks_.hosts(); hosts != nullptr) {
     if (auto gathered = hosts->gather_hidden_row(row, hidden_sums_); !gathered) {
       return fail(gathered.error());
     }
   }
+  if (form == HiddenForm::kResidual) return {};
   const float factor =
       norm_factor(hidden_sums_.data(), row.size(), ranks_.root_plan().hidden.epsilon);
   for (float& value : row) value *= factor;
   return {};
 }
 
-// The rank's columns of the row, times the norm's weights.
-Result<void> Executor::weigh_hidden(Rank& rank, size_t token, std::span<float> row) {
+// The rank's columns of the row; to be normed, times the norm's weights.
+Result<void> Executor::take_hidden(Rank& rank, size_t token, std::span<float> row,
+                                   HiddenForm form) {
   const HiddenRows& part = rank.plan().hidden;
   const size_t count = part.columns.size();
   if (count == 0) return {};
   const auto held = rank.hidden_part(token);
   if (!held) return std::unexpected(held.error());
+  if (form == HiddenForm::kResidual) {
+    std::copy_n(held->residual, count, row.data() + part.columns.begin);
+    return {};
+  }
   kernels_.weigh(held->residual, held->weights, count, row.data() + part.columns.begin,
                  hidden_sums_.data() + part.columns.begin / kChunkColumns);
   return {};

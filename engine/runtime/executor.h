@@ -47,17 +47,19 @@ class Executor {
   // Batch::draws are heeded; elsewhere they are of no use.
   bool draws_tokens() const { return ranks_[0].finds_candidates(); }
 
-  // A hidden row: what the last norm makes of a token, in f32; the logits are products of it.
+  // A hidden row, in f32: what the last norm makes of a token, and logits are products of, or what
+  // it reads.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
   // Reads that of token `token` of the last batch, whichever its logit tokens are, until the next
   // run(); `row` is as wide as hidden_width(). The same bits for any number of ranks under
   // `gather`. Fails as run().
-  Result<void> read_hidden_row(size_t token, std::span<float> row);
+  Result<void> read_hidden_row(size_t token, std::span<float> row,
+                               HiddenForm form = HiddenForm::kNormed);
 
  private:
   std::unexpected<Error> fail(const Error& error);
   Result<std::span<const float>> fetch_logits(size_t row);
-  Result<void> weigh_hidden(Rank& rank, size_t token, std::span<float> row);
+  Result<void> take_hidden(Rank& rank, size_t token, std::span<float> row, HiddenForm form);
 
   Ranks& ranks_;
   const KernelTable& kernels_;

@@ -22,6 +22,7 @@ BatchLimits batch_limits(const HostSubject& subject, const ModelLayout& layout, 
           .page_count = plan.kv.page_count,
           .group_count = plan.kv.group_count(),
           .state_slots = plan.states.slot_count,
+          .given_columns = plan.given_columns,
           .context_tokens = layout.context_tokens};
 }
 

@@ -105,7 +105,7 @@ class Follower final : public HostMember {
         return invalid_input("the leader asks for hidden row {} of a pass of {} tokens",
                              command->token, batch_.batch().tokens.size());
       }
-      return executor_.read_hidden_row(command->token, hidden_row_);
+      return executor_.read_hidden_row(command->token, hidden_row_, command->form);
     }
     if (auto read = batch_.read(command->batch); !read) return read;
     return executor_.run(batch_.batch());

@@ -23,6 +23,7 @@ constexpr BatchLimits kLimits = {.vocabulary_size = 100,
                                  .page_count = 30,
                                  .group_count = 2,
                                  .state_slots = 8,
+                                 .given_columns = 3,
                                  .context_tokens = 300};
 
 void check_tokens(const Batch& batch) {
@@ -68,6 +69,8 @@ void check_memory(const Batch& batch) {
   for (const Batch::StateCopy& copy : batch.state_copies) {
     CHECK(copy.from < 8 && copy.to < 8 && copy.from != copy.to, "{} to {}", copy.from, copy.to);
   }
+  CHECK(batch.given_rows.size() == 3 * batch.tokens.size(), "{} given floats",
+        batch.given_rows.size());
   CHECK(batch.logit_tokens.size() <= kLimits.logit_rows, "{} rows", batch.logit_tokens.size());
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows out of order");
   for (const uint32_t token : batch.logit_tokens) {
@@ -111,6 +114,7 @@ std::vector<std::byte> write(FuzzedDataProvider& input) {
     }
   }
   batch.generated_tokens = below(17);
+  batch.given_rows.resize(3 * batch.tokens.size() - (input.ConsumeBool() ? 0 : below(2)), 0.5F);
   for (uint32_t count = below(3); count > 0; --count) {
     batch.state_copies.push_back({below(8), below(8)});
     batch.logit_tokens.push_back(below(16));

@@ -186,8 +186,8 @@ Result<void> HostExchange::send_and_receive(const Round& round) {
   return {};
 }
 
-Result<void> HostExchange::ask_for_hidden_row(size_t token) {
-  write_hidden_row(static_cast<uint32_t>(token), command_);
+Result<void> HostExchange::ask_for_hidden_row(size_t token, HiddenForm form) {
+  write_hidden_row(static_cast<uint32_t>(token), form, command_);
   return group_->send_command(command_);
 }
 

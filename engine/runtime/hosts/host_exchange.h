@@ -67,7 +67,7 @@ class HostExchange {
   }
 
   // After a pass, on the leader before gather_hidden_row(): the others are to take part.
-  Result<void> ask_for_hidden_row(size_t token);
+  Result<void> ask_for_hidden_row(size_t token, HiddenForm form);
   // Brings the columns of a hidden row, and the sums of its chunks' squares, of all ranks to the
   // leader; each host has its own ranks'. All hosts call it.
   Result<void> gather_hidden_row(std::span<float> row, std::span<float> sums);

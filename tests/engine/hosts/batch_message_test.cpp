@@ -105,6 +105,7 @@ void expect_same(const Batch& read, const Batch& written) {
   EXPECT_TRUE(read.state_copies == written.state_copies);
   EXPECT_EQ(read.logit_tokens, written.logit_tokens);
   EXPECT_EQ(read.cleared_pages, written.cleared_pages);
+  EXPECT_EQ(read.given_rows, written.given_rows);
   EXPECT_TRUE(read.draws.empty());
 }
 
@@ -255,13 +256,36 @@ TEST(BatchMessage, what_is_cut_short_or_has_more_is_refused) {
   ASSERT_FALSE(received.read(bytes));
 }
 
+TEST(BatchMessage, given_rows_come_back_and_have_one_for_each_token) {
+  BatchLimits limits = kLimits;
+  limits.given_columns = 5;
+  RandomBatch made(3);
+  const size_t count = made.batch.tokens.size() * limits.given_columns;
+  for (size_t index = 0; index < count; ++index) {
+    made.batch.given_rows.push_back(0.25F * static_cast<float>(index));
+  }
+  Bytes bytes;
+  ReceivedBatch received(limits);
+  write_batch(made.batch, bytes);
+  ASSERT_TRUE(received.read(bytes));
+  expect_same(received.batch(), made.batch);
+  ASSERT_FALSE(ReceivedBatch(kLimits).read(bytes));
+  made.batch.given_rows.pop_back();
+  write_batch(made.batch, bytes);
+  ASSERT_FALSE(received.read(bytes));
+  EXPECT_TRUE(received.batch().given_rows.empty());
+}
+
 TEST(BatchMessage, commands_come_back) {
   Bytes bytes;
-  write_hidden_row(77, bytes);
+  write_hidden_row(77, HiddenForm::kResidual, bytes);
   const auto row = read_command(bytes);
   ASSERT_TRUE(row);
   EXPECT_EQ(row->kind, CommandKind::kHiddenRow);
   EXPECT_EQ(row->token, 77U);
+  EXPECT_EQ(row->form, HiddenForm::kResidual);
+  bytes.back() = std::byte{1};  // a form that there is not
+  EXPECT_FALSE(read_command(bytes));
   bytes.pop_back();
   EXPECT_FALSE(read_command(bytes));
   write_end(bytes);

@@ -157,8 +157,8 @@ TEST_F(GpuGraphs, random_graphs_have_all_that_gpus_compute) {
     }
   }
   const std::set<Operation> lacked = {Operation::kHeadMatmul, Operation::kMeanRows,
-                                      Operation::kConvolution, Operation::kDeltaNet,
-                                      Operation::kScan};
+                                      Operation::kGivenRows,  Operation::kConvolution,
+                                      Operation::kDeltaNet,   Operation::kScan};
   for (const Operation operation : lacked) EXPECT_FALSE(operations.contains(operation));
   EXPECT_GE(operations.size() + lacked.size() + 1, kOperationCount);  // no head joins another
   EXPECT_EQ(activations.size(), kActivationFunctionCount);

@@ -132,7 +132,8 @@ TEST(HostExchange, gives_them_of_hidden_rows) {
   const Work work = [](LoadedModel& model) {
     const auto tokens = some_tokens(20, 2);
     model.compute_alone(tokens, 128);
-    return LogitRows{model.hidden_row(3), model.hidden_row(19)};
+    return LogitRows{model.hidden_row(3), model.hidden_row(19),
+                     model.hidden_row(19, HiddenForm::kResidual)};
   };
   LoadedModel alone(dense.path(), {});
   const LogitRows expected = work(alone);

@@ -128,9 +128,9 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
   return compute(pieces, generated_ ? tokens : 0);
 }
 
-std::vector<float> LoadedModel::hidden_row(size_t token) {
+std::vector<float> LoadedModel::hidden_row(size_t token, HiddenForm form) {
   std::vector<float> row(executor_->hidden_width());
-  value_or_throw(executor_->read_hidden_row(token, row));
+  value_or_throw(executor_->read_hidden_row(token, row, form));
   return row;
 }
 
@@ -146,7 +146,14 @@ Batch LoadedModel::batch_of(std::span<const Piece> pieces) const {
       batch.cleared_pages.insert(batch.cleared_pages.end(), piece.sequence.pages.begin(),
                                  piece.sequence.pages.end());
     }
+    const size_t columns = plan().given_columns;
+    batch.given_rows.insert(batch.given_rows.end(), piece.given_rows.begin(),
+                            piece.given_rows.end());
     for (const TokenId token : piece.tokens) {
+      if (columns > 0 && piece.given_rows.empty()) {
+        const std::vector<float> row = given_row(token, piece.sequence.length, columns);
+        batch.given_rows.insert(batch.given_rows.end(), row.begin(), row.end());
+      }
       batch.logit_tokens.push_back(static_cast<uint32_t>(batch.tokens.size()));
       const size_t position = piece.sequence.length++;
       batch.tokens.push_back({.token = token,
@@ -173,12 +180,15 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
 }
 
 std::vector<std::vector<float>> LoadedModel::compute_alone(std::span<const TokenId> tokens,
-                                                           size_t chunk) {
+                                                           size_t chunk,
+                                                           std::span<const float> given_rows) {
+  const size_t columns = given_rows.empty() ? 0 : plan().given_columns;
   Sequence sequence = new_sequence(tokens.size());
   std::vector<std::vector<float>> rows;
   for (size_t begin = 0; begin < tokens.size(); begin += chunk) {
-    const std::vector<Piece> pieces = {
-        {sequence, tokens.subspan(begin, std::min(chunk, tokens.size() - begin))}};
+    const size_t count = std::min(chunk, tokens.size() - begin);
+    const std::vector<Piece> pieces = {{sequence, tokens.subspan(begin, count),
+                                        given_rows.subspan(begin * columns, count * columns)}};
     for (auto& row : compute(pieces)) rows.push_back(std::move(row));
   }
   give_back(sequence);
@@ -194,6 +204,16 @@ std::vector<float> LoadedModel::compute_last(std::span<const TokenId> tokens) {
   const std::span<const float> logits = value_or_throw(executor_->logits(0).all());
   give_back(sequence);
   return {logits.begin(), logits.end()};
+}
+
+std::vector<float> given_row(TokenId token, size_t position, size_t columns) {
+  std::vector<float> row(columns);
+  uint64_t state = static_cast<uint64_t>(token) * 1000003 + position;
+  for (float& value : row) {
+    state = state * 6364136223846793005U + 1442695040888963407U;
+    value = static_cast<float>(state >> 40U) / static_cast<float>(1U << 23U) - 1;
+  }
+  return row;
 }
 
 std::vector<const KernelTable*> supported_kernel_tables() {

@@ -71,11 +71,14 @@ class LoadedModel {
   struct Piece {
     Sequence& sequence;
     std::span<const TokenId> tokens;
+    // Batch::given_rows of them, where the model reads any; none: given_row() of each.
+    std::span<const float> given_rows = {};
   };
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces);
 
   // A whole sequence by itself, in chunks of at most `chunk` tokens.
-  std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk);
+  std::vector<std::vector<float>> compute_alone(std::span<const TokenId> tokens, size_t chunk,
+                                                std::span<const float> given_rows = {});
 
   // A whole sequence by itself, in one pass that gives the logits after the last token alone.
   std::vector<float> compute_last(std::span<const TokenId> tokens);
@@ -83,7 +86,7 @@ class LoadedModel {
   // Several pieces with tokens, of which the first `generated` tokens count as generated.
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
   // Rows of the last pass.
-  std::vector<float> hidden_row(size_t token);
+  std::vector<float> hidden_row(size_t token, HiddenForm form = HiddenForm::kNormed);
   LogitRow logit_row(size_t token) const { return executor_->logits(token); }
 
   // Whether all tokens of a pass count as generated from now on.
@@ -110,6 +113,9 @@ class LoadedModel {
   uint32_t next_state_ = 0;
   std::vector<Batch::StateCopy> state_copies_;
 };
+
+// A row to give with a token: it depends on the token and its position alone.
+std::vector<float> given_row(TokenId token, size_t position, size_t columns);
 
 // The tables that this machine can run.
 std::vector<const KernelTable*> supported_kernel_tables();

@@ -39,6 +39,7 @@ class GraphMaker {
         matrices_(~seed),
         latents_(seed * 0x9e3779b97f4a7c15U),
         forms_(~(seed * 0x9e3779b97f4a7c15U)),
+        given_(seed * 0xbf58476d1ce4e5b9U),
         states_(seed, graph_,
                 {.matrix = [this](size_t rows, size_t columns) { return matrix(rows, columns); },
                  .vector = [this](const char* kind, size_t count) { return vector(kind, count); },
@@ -87,6 +88,7 @@ class GraphMaker {
     ValueId x = graph_.embed(table);
     if (pick(3) == 0) x = graph_.scale(x, 2.5F);
     if (pick(4) == 0) x = norm(x);
+    if (pick_of_given(4) == 0 && !is_for_gpus_) x = add_given_rows(x);
     const size_t layers = has_large_blocks_ ? 1 : 1 + pick(3);
     const ValueId embedded = pick_of_latents(4) == 0 ? embed_by_layer(x, layers) : kNone;
     for (size_t layer = 0; layer < layers; ++layer) {
@@ -133,6 +135,8 @@ class GraphMaker {
   size_t pick_of_latents(size_t count) { return latents_() % count; }
   // Draws forms of operations that few models have: likewise.
   size_t pick_of_forms(size_t count) { return forms_() % count; }
+  // Draws what is made of given rows: likewise.
+  size_t pick_of_given(size_t count) { return given_() % count; }
 
   static bool has_large_blocks(Format format) { return traits(format).block_elements == 256; }
 
@@ -190,6 +194,19 @@ class GraphMaker {
       default:
         return graph_.rms_norm(x, vector("norm", columns), kEpsilon);
     }
+  }
+
+  // A product of rows that come with tokens, by themselves or beside the embedding, is added.
+  ValueId add_given_rows(ValueId x) {
+    const size_t columns = has_large_blocks_ ? 256 : 32 * (1 + pick_of_given(3));
+    ValueId rows = graph_.given_rows(columns);
+    if (pick_of_given(2) == 0) rows = graph_.rms_norm(rows, vector("norm", columns), kEpsilon);
+    if (pick_of_given(2) == 0) rows = graph_.join_heads(rows, 1, x, 1);
+    const size_t joined = graph_.columns(rows);
+    const bool fits = joined % traits(formats_[0]).block_elements == 0;
+    const WeightId weight = graph_.add_matrix(fmt::format("matrix.{}", graph_.weights().size()),
+                                              fits ? formats_[0] : Format::kQ8_0, columns_, joined);
+    return graph_.add(x, graph_.matmul(rows, weight));
   }
 
   // A layer's heads.
@@ -477,6 +494,7 @@ class GraphMaker {
   std::mt19937_64 matrices_;
   std::mt19937_64 latents_;
   std::mt19937_64 forms_;
+  std::mt19937_64 given_;
   Graph graph_;
   RandomStateLayers states_;
   std::optional<Stored> stored_;

@@ -55,6 +55,7 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
   size_t own_norms = 0;
   size_t without_mean = 0;
   size_t weighed_inputs = 0;
+  size_t given_rows = 0;
   for (uint64_t seed = 0; seed < 200; ++seed) {
     const Graph graph = random_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
@@ -62,6 +63,7 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
         own_norms += has_own_norms(graph, node) ? 1 : 0;
         without_mean += node.subtracts_mean ? 1 : 0;
         weighed_inputs += node.gating.weighs_inputs ? 1 : 0;
+        given_rows += node.operation == Operation::kGivenRows ? 1 : 0;
       }
       operations.insert(node.operation);
       const bool has_activation =
@@ -76,6 +78,7 @@ TEST(RandomGraphs, have_every_operation_and_every_activation) {
   EXPECT_GT(own_norms, 0U);
   EXPECT_GT(without_mean, 0U);
   EXPECT_GT(weighed_inputs, 0U);
+  EXPECT_GT(given_rows, 1U);
 }
 
 TEST(RandomGraphs, have_matrices_of_every_format_and_with_scales) {

@@ -98,8 +98,9 @@ ReferenceModel::ReferenceModel(const std::string& path, std::vector<TokenId> tok
   compute(file);
 }
 
-ReferenceModel::ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens)
-    : model_(std::move(model)), tokens_(std::move(tokens)) {
+ReferenceModel::ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens,
+                               std::vector<float> given_rows)
+    : model_(std::move(model)), tokens_(std::move(tokens)), given_rows_(std::move(given_rows)) {
   compute(value_or_throw(GgufFile::open(path)));
 }
 
@@ -107,8 +108,14 @@ void ReferenceModel::compute(const GgufFile& file) {
   for (const Weight& weight : model_.graph.weights()) {
     weights_.push_back(read_weight(file, weight));
   }
+  const size_t columns = model_.graph.given_columns();
+  for (size_t index = 0; index < tokens_.size() && given_rows_.size() < tokens_.size() * columns;
+       ++index) {
+    const std::vector<float> row = given_row(tokens_[index], index, columns);
+    given_rows_.insert(given_rows_.end(), row.begin(), row.end());
+  }
   const Roundings none;
-  ReferenceWalk walk(model_.graph, weights_, tokens_, none, /*draw=*/0);
+  ReferenceWalk walk(model_.graph, weights_, tokens_, given_rows_, none, /*draw=*/0);
   logits_ = walk.run();
   hidden_ = walk.hidden();
 }
@@ -116,7 +123,7 @@ void ReferenceModel::compute(const GgufFile& file) {
 ReferenceModel::Worst ReferenceModel::worst_of_draws(const Roundings& roundings) const {
   Worst worst;
   for (uint64_t draw = 1; draw <= kDraws; ++draw) {
-    ReferenceWalk walk(model_.graph, weights_, tokens_, roundings, draw);
+    ReferenceWalk walk(model_.graph, weights_, tokens_, given_rows_, roundings, draw);
     worst.logits = std::max(worst.logits, worst_difference(walk.run(), logits_));
     worst.hidden = std::max(worst.hidden, worst_difference(walk.hidden(), hidden_));
   }

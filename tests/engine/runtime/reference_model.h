@@ -49,7 +49,9 @@ class ReferenceModel {
   ReferenceModel(const std::string& path, std::vector<TokenId> tokens, size_t context_tokens = 0);
 
   // The same of another model than the file's: its weights are the file's tensors.
-  ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens);
+  // `given_rows`: Batch::given_rows of all tokens; none: given_row() of each.
+  ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens,
+                 std::vector<float> given_rows = {});
 
   const ReferenceRows& logits() const { return logits_; }
   const ReferenceRows& hidden() const { return hidden_; }  // what the last norm gives
@@ -80,6 +82,7 @@ class ReferenceModel {
 
   Model model_;
   std::vector<TokenId> tokens_;
+  std::vector<float> given_rows_;
   std::vector<std::vector<float>> weights_;  // by WeightId, dequantized
   ReferenceRows logits_;
   ReferenceRows hidden_;

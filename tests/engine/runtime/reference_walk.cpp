@@ -461,6 +461,14 @@ ReferenceRows ReferenceWalk::compute(const GraphNode& node) {
       }
       return rows;
     }
+    case Operation::kGivenRows: {
+      ReferenceRows rows;
+      const auto columns = static_cast<ptrdiff_t>(graph_.columns(node.output));
+      for (auto row = given_rows_.begin(); row != given_rows_.end(); row += columns) {
+        rows.emplace_back(row, row + columns);
+      }
+      return rows;
+    }
     case Operation::kRmsNorm:
     case Operation::kHeadNorm:
       return norm(node);

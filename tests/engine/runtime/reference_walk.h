@@ -15,16 +15,20 @@ class ReferenceWalk {
  public:
   // `draw`: of the errors; 0: none are made, and `roundings` means nothing. Borrows all of them.
   ReferenceWalk(const Graph& graph, const std::vector<std::vector<float>>& weights,
-                std::span<const TokenId> tokens, const Roundings& roundings, uint64_t draw)
+                std::span<const TokenId> tokens, std::span<const float> given_rows,
+                const Roundings& roundings, uint64_t draw)
       : graph_(graph),
         weights_(weights),
         tokens_(tokens),
+        given_rows_(given_rows),
         roundings_(roundings),
         draw_(draw),
         random_(draw * 0x9e3779b97f4a7c15U),
         values_(graph.value_count()) {}
 
   ReferenceRows run();  // once
+  // After run(): any value's.
+  const ReferenceRows& rows(ValueId value) const { return values_[value]; }
   // After run(): what the product that gives the logits reads.
   const ReferenceRows& hidden() const;
 
@@ -67,6 +71,7 @@ class ReferenceWalk {
   const Graph& graph_;
   const std::vector<std::vector<float>>& weights_;
   std::span<const TokenId> tokens_;
+  std::span<const float> given_rows_;
   const Roundings& roundings_;
   const uint64_t draw_;
   uint64_t random_;
