@@ -14,6 +14,7 @@
 
 #include "engine/base/ascii.h"
 #include "engine/base/log.h"
+#include "engine/model/architectures/model_keys.h"
 #include "engine/model/architectures/rope.h"
 #include "engine/model/model.h"
 
@@ -246,13 +247,7 @@ Result<void> check_is_model(const GgufFile& file) {
                           : "");
 }
 
-}  // namespace
-
-std::span<const Architecture> all_architectures() {
-  return kArchitectures;
-}
-
-Result<Model> build_model(const ModelSource& source) {
+Result<Model> build_source(const ModelSource& source) {
   const GgufFile& file = source.file;
   if (auto is_model = check_is_model(file); !is_model) return std::unexpected(is_model.error());
   const auto name = file.text("general.architecture");
@@ -262,9 +257,77 @@ Result<Model> build_model(const ModelSource& source) {
   }
   const auto row = std::ranges::find(kArchitectures, **name, &Architecture::name);
   if (row == kArchitectures.end()) return std::unexpected(unknown_architecture(**name));
-  auto model = row->build(source);
+  return row->build(source);
+}
+
+// As find_left_out(), of the tensors of one block.
+Result<void> check_block(const GgufFile& file, const Model& model, size_t block) {
+  std::set<std::string_view> used;
+  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (block_of(tensor.name) != block || used.contains(tensor.name)) continue;
+    if (is_rope_tensor(tensor.name) || model.scale_tensors.contains(tensor.name)) continue;
+    if (unused_part(tensor.name, model, /*blocks=*/0)) continue;
+    return invalid_input(
+        "tensor {} has no place in a block that predicts further tokens as it is known here",
+        in_quotes(tensor.name));
+  }
+  return {};
+}
+
+// The layers of the file's model, behind which blocks that predict further tokens stand.
+Result<size_t> layers_before_blocks(const GgufFile& file) {
+  const auto architecture = file.text("general.architecture");
+  if (!architecture) return std::unexpected(architecture.error());
+  return read_layer_count(file, architecture->value_or(""));
+}
+
+std::string joining_tensor(size_t block) {
+  return fmt::format("blk.{}.nextn.eh_proj.weight", block);
+}
+
+}  // namespace
+
+std::span<const Architecture> all_architectures() {
+  return kArchitectures;
+}
+
+Result<Model> build_model(const ModelSource& source) {
+  auto model = build_source(source);
   if (!model) return model;
-  if (auto found = find_left_out(file, *model); !found) return std::unexpected(found.error());
+  if (auto found = find_left_out(source.file, *model); !found) {
+    return std::unexpected(found.error());
+  }
+  return model;
+}
+
+Result<size_t> count_predicting_blocks(const GgufFile& file) {
+  const auto layers = layers_before_blocks(file);
+  if (!layers) return std::unexpected(layers.error());
+  size_t count = 0;
+  while (file.find_tensor(joining_tensor(*layers + count)) != nullptr) ++count;
+  return count;
+}
+
+Result<Model> build_predicting_block(const ModelSource& source, size_t block) {
+  const auto count = count_predicting_blocks(source.file);
+  if (!count) return std::unexpected(count.error());
+  if (block >= *count) {
+    return invalid_input(
+        "block {} of those that predict further tokens is not there: the file has "
+        "{} (tensors blk.N.nextn.*)",
+        block, *count);
+  }
+  auto model = build_source({source.file, source.context_tokens, block});
+  if (!model) return model;
+  if (model->graph.given_columns() == 0) {
+    return invalid_input("blocks that predict further tokens are not known of architecture {}",
+                         model->architecture);
+  }
+  const size_t layers = *layers_before_blocks(source.file);
+  if (auto checked = check_block(source.file, *model, layers + block); !checked) {
+    return std::unexpected(checked.error());
+  }
   return model;
 }
 

@@ -2,6 +2,7 @@
 // architectures/ and one row in the table in architecture.cpp.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string_view>
 
@@ -22,5 +23,17 @@ std::span<const Architecture> all_architectures();
 // the nearest and all that are, and for a file with tensors that the graph does not use, but for
 // those that a text model does without: they become Model::left_out, and the log names them.
 Result<Model> build_model(const ModelSource& source);
+
+// The number of blocks behind the file's layers that predict further tokens (multi-token
+// prediction) and whose tensors are in the file.
+Result<size_t> count_predicting_blocks(const GgufFile& file);
+
+// Builds one of them, by its number among them, as a model of its own. A token of its sequences is
+// the model's at the same position, and is given the model's hidden row (Model::given_form) of the
+// token before it, the first one zeros; its logits are of the token behind. To go on from a token
+// that it has predicted it is given its own row of the token before. Its embedding and its output
+// matrix are the model's where the file has no others for it. Fails as build_model(), and for
+// architectures of which no such block is known.
+Result<Model> build_predicting_block(const ModelSource& source, size_t block);
 
 }  // namespace lockstep

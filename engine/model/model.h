@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,9 @@ namespace lockstep {
 struct ModelSource {
   const GgufFile& file;
   size_t context_tokens = 0;  // of the longest sequence as it was asked for; 0: as trained
+  // The number of one of the blocks behind the layers that predict further tokens: it alone is
+  // built, as a model of its own (build_predicting_block()). None: the model itself.
+  std::optional<size_t> predicting_block = std::nullopt;
 };
 
 // Tensors of the file that are not loaded, as their part of the model is not run.
@@ -35,6 +39,9 @@ enum class ModelOutput : uint8_t {
 struct Model {
   Graph graph;
   ModelOutput output = ModelOutput::kLogits;
+  // The form of the hidden states that a block which predicts further tokens is given, and in which
+  // its own are given to it where it goes on from what it has predicted.
+  HiddenForm given_form = HiddenForm::kNormed;
   std::string architecture;  // general.architecture
   size_t trained_context_tokens = 0;
   bool has_longer_contexts = true;  // than it was trained for; false: positions are looked up

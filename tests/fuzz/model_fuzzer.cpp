@@ -120,6 +120,8 @@ void start(FuzzedDataProvider& input) {
   const EngineOptions options = make_options(input, memory.path());
   const auto file = GgufFile::open(options.model);
   if (!file) return check_refused(file.error());
+  const auto block = build_predicting_block({.file = *file}, 0);
+  if (!block) check_refused(block.error());
   const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return check_refused(model.error());
   const auto settings = parse(options, kernels, machine);

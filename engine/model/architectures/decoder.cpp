@@ -20,6 +20,9 @@
 namespace lockstep {
 namespace {
 
+constexpr const char* kTable = "token_embd.weight";
+constexpr const char* kOutput = "output.weight";
+
 // The graph's tables of rotary positions.
 struct RotaryTables {
   size_t usual = 0;
@@ -37,11 +40,17 @@ class DecoderBuilder {
   // Each token's embeddings for all layers, of which x is the usual one.
   void embed_by_layer(ValueId x, size_t vocabulary);
   ValueId add_layer(ValueId x, size_t layer);
-  // `table`: the embeddings', where the file has no other for the output.
-  ValueId add_logits(ValueId x, WeightId table, size_t vocabulary);
+  // `output`: the matrix, which the model's embeddings may have as well.
+  ValueId add_logits(ValueId x, WeightId output, size_t vocabulary);
+  // A block that predicts further tokens: gives the logits of what follows.
+  ValueId add_predicting_block(size_t vocabulary);
 
  private:
   bool has_rotary(size_t layer) const;
+  ValueId last_norm(const std::string& block, ValueId x);
+  std::string block_of(size_t layer) const {
+    return fmt::format("blk.{}.", shape_.first_block + layer);
+  }
   // A norm of a layer by its tensor's name; without a name x itself.
   ValueId layer_norm(const std::string& block, std::string_view name, ValueId x);
   ValueId head_norm(const std::string& name, ValueId x, size_t heads, bool is_rotated);
@@ -384,21 +393,57 @@ ValueId DecoderBuilder::add_layer_embedding(const std::string& block, size_t lay
 }
 
 ValueId DecoderBuilder::add_layer(ValueId x, size_t layer) {
-  const std::string block = fmt::format("blk.{}.", layer);
+  const std::string block = block_of(layer);
   x = add_parts(block, layer, x);
   if (layer_embeddings_ != kNone) x = add_layer_embedding(block, layer, x);
   if (!traits_.has_output_scales) return x;
   return scale(x, tensors_.number(block + "layer_output_scale.weight").value_or(1));
 }
 
-ValueId DecoderBuilder::add_logits(ValueId x, WeightId table, size_t vocabulary) {
-  const bool has_output = tensors_.has("output.weight");
-  const WeightId output =
-      has_output ? tensors_.matrix("output.weight", vocabulary, shape_.sizes.columns) : table;
+ValueId DecoderBuilder::add_logits(ValueId x, WeightId output, size_t vocabulary) {
   const WeightId bias = tensors_.vector("output.bias", vocabulary, Presence::kOptional);
   if (tensors_.failed()) return x;
   const ValueId logits = scale(graph_.matmul(x, output, bias), shape_.logit_factor);
   return shape_.logit_cap != 0 ? graph_.soft_cap(logits, shape_.logit_cap) : logits;
+}
+
+// The last norm of a block that predicts further tokens: the model's where it has none of its own.
+ValueId DecoderBuilder::last_norm(const std::string& block, ValueId x) {
+  std::string name(traits_.output_norm);
+  for (const char* const own : {"layer_output_norm", "nextn.shared_head_norm"}) {
+    if (tensors_.has(block + own + ".weight")) name = block + own;
+  }
+  if (!traits_.predicting->ends_with_layer_norm) return norm(name, x);
+  const WeightId weight = tensors_.vector(name + ".weight", graph_.columns(x), Presence::kRequired);
+  return tensors_.failed() ? x : graph_.layer_norm(x, weight, kNone, shape_.last_epsilon);
+}
+
+// DeepSeek-V3 Technical Report, 2024, section 2.2, with one block for all further tokens.
+// Embeddings and the output matrix are the model's but where the block has its own.
+ValueId DecoderBuilder::add_predicting_block(size_t vocabulary) {
+  const std::string block = block_of(0);
+  const size_t columns = shape_.sizes.columns;
+  const std::string own_table = block + "nextn.embed_tokens.weight";
+  const std::string own_output = block + "nextn.shared_head_head.weight";
+  const bool has_table = tensors_.has(own_table);
+  const WeightId table = tensors_.matrix_alone(has_table ? own_table : kTable, vocabulary, columns);
+  const Product joined = tensors_.product(block, {"nextn.eh_proj", columns}, 2 * columns);
+  if (tensors_.failed()) return kNone;
+  const ValueId embedded =
+      norm(block + "nextn.enorm", scale(graph_.embed(table), shape_.embedding_factor));
+  const ValueId given = norm(block + "nextn.hnorm", graph_.given_rows(columns));
+  ValueId x = graph_.matmul(graph_.join_heads(embedded, 1, given, 1), joined.weight, joined.bias);
+  if (!tensors_.failed()) x = add_layer(x, 0);
+  x = last_norm(block, graph_.select_rows(x));
+  WeightId output = table;
+  if (tensors_.has(own_output)) {
+    output = tensors_.matrix(own_output, vocabulary, columns);
+  } else if (tensors_.has(kOutput)) {
+    output = tensors_.matrix(kOutput, vocabulary, columns);
+  } else if (has_table) {
+    output = tensors_.matrix_alone(kTable, vocabulary, columns);
+  }
+  return tensors_.failed() ? x : add_logits(x, output, vocabulary);
 }
 
 Result<RotaryTables> add_rotaries(const ModelSource& source, const DecoderTraits& traits,
@@ -457,15 +502,56 @@ ValueId add_end(const GgufFile& file, ModelTensors& tensors, Graph& graph, Model
   return x;
 }
 
+// The layers and the end of a model.
+Result<void> add_model(const ModelSource& source, const DecoderTraits& traits,
+                       const DecoderShape& shape, ModelTensors& tensors, DecoderBuilder& builder,
+                       Model& model) {
+  Graph& graph = model.graph;
+  const size_t columns = shape.sizes.columns;
+  const WeightId table = tensors.matrix_alone(kTable, model.vocabulary_size, columns);
+  if (tensors.failed()) return tensors.result();
+  ValueId x = builder.scale(graph.embed(table), shape.embedding_factor);
+  if (traits.has_embedding_norm) x = builder.norm("token_embd_norm", x);
+  if (shape.layer_columns > 0) builder.embed_by_layer(x, model.vocabulary_size);
+  for (size_t layer = 0; layer < shape.sizes.layers && !tensors.failed(); ++layer) {
+    x = builder.add_layer(x, layer);
+  }
+  const auto end = read_output(source.file, model.architecture,
+                               traits.is_encoder ? ModelOutput::kStates : ModelOutput::kLogits);
+  if (!end) return std::unexpected(end.error());
+  model.output = *end;
+  const bool reads_mean = traits.head_reads_mean && model.output == ModelOutput::kScores;
+  x = builder.norm(std::string(traits.output_norm), reads_mean ? x : graph.select_rows(x));
+  if (reads_mean && !tensors.failed()) x = graph.mean_rows(x);
+  if (model.output == ModelOutput::kLogits) {
+    const WeightId output =
+        tensors.has(kOutput) ? tensors.matrix(kOutput, model.vocabulary_size, columns) : table;
+    graph.set_logits(builder.add_logits(x, output, model.vocabulary_size));
+  } else {
+    RankingHeadTraits head;
+    if (traits.head_activation) head = {traits.head_activation, shape.epsilon};
+    graph.set_logits(add_end(source.file, tensors, graph, model.output, head, x));
+  }
+  return {};
+}
+
 }  // namespace
 
-Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& traits) {
+Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& given_traits) {
+  DecoderTraits traits = given_traits;
   const GgufFile& file = source.file;
   Model model;
   model.architecture = file.text("general.architecture")->value_or("");
-  auto shape = read_decoder_shape(file, model.architecture, traits);
+  if (source.predicting_block && !traits.predicting) {
+    return invalid_input("blocks that predict further tokens are not known of architecture {}",
+                         model.architecture);
+  }
+  if (source.predicting_block && !traits.predicting->feed_forward_norm.empty()) {
+    traits.norms.feed_forward = traits.predicting->feed_forward_norm;
+  }
+  auto shape = read_decoder_shape(file, model.architecture, traits, source.predicting_block);
   if (!shape) return std::unexpected(shape.error());
-  const GgufTensor* embedding = file.find_tensor("token_embd.weight");
+  const GgufTensor* embedding = file.find_tensor(kTable);
   if (embedding == nullptr) return invalid_input("tensor token_embd.weight is missing");
   model.vocabulary_size = embedding->rows();
   model.trained_context_tokens = shape->context;
@@ -485,29 +571,13 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& trai
   if (!tables) return std::unexpected(tables.error());
 
   ModelTensors tensors(file, graph);
-  const size_t columns = shape->sizes.columns;
-  const WeightId table = tensors.matrix_alone("token_embd.weight", model.vocabulary_size, columns);
-  if (tensors.failed()) return std::unexpected(tensors.result().error());
   DecoderBuilder builder(traits, *shape, *tables, tensors, graph);
-  ValueId x = builder.scale(graph.embed(table), shape->embedding_factor);
-  if (traits.has_embedding_norm) x = builder.norm("token_embd_norm", x);
-  if (shape->layer_columns > 0) builder.embed_by_layer(x, model.vocabulary_size);
-  for (size_t layer = 0; layer < shape->sizes.layers && !tensors.failed(); ++layer) {
-    x = builder.add_layer(x, layer);
-  }
-  const auto end = read_output(file, model.architecture,
-                               traits.is_encoder ? ModelOutput::kStates : ModelOutput::kLogits);
-  if (!end) return std::unexpected(end.error());
-  model.output = *end;
-  const bool reads_mean = traits.head_reads_mean && model.output == ModelOutput::kScores;
-  x = builder.norm(std::string(traits.output_norm), reads_mean ? x : graph.select_rows(x));
-  if (reads_mean && !tensors.failed()) x = graph.mean_rows(x);
-  if (model.output == ModelOutput::kLogits) {
-    graph.set_logits(builder.add_logits(x, table, model.vocabulary_size));
+  if (source.predicting_block) {
+    model.given_form = traits.predicting->given;
+    graph.set_logits(builder.add_predicting_block(model.vocabulary_size));
   } else {
-    RankingHeadTraits head;
-    if (traits.head_activation) head = {traits.head_activation, shape->epsilon};
-    graph.set_logits(add_end(file, tensors, graph, model.output, head, x));
+    auto added = add_model(source, traits, *shape, tensors, builder, model);
+    if (!added) return std::unexpected(added.error());
   }
   if (auto result = tensors.result(); !result) return std::unexpected(result.error());
   model.scale_tensors = tensors.scale_tensors();

@@ -290,16 +290,28 @@ Result<void> check_finite(const std::string& architecture, const DecoderShape& s
   return {};
 }
 
+// Leaves one layer of them, which attends, whatever others like it do.
+void leave_block(DecoderShape& shape, size_t block) {
+  LayerShape layer = shape.layers[block];
+  layer.stored_by = 0;
+  layer.has_delta_net = false;
+  layer.has_state_space = false;
+  shape.layers = {layer};
+  shape.sizes.layers = 1;
+  shape.first_block = block;
+}
+
 }  // namespace
 
 Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string& architecture,
-                                        const DecoderTraits& traits) {
+                                        const DecoderTraits& traits, std::optional<size_t> block) {
   ModelKeys keys(file, architecture);
   DecoderShape shape;
   const size_t blocks = keys.count("block_count", {}, kMostLayers);
   // Blocks that predict further tokens (multi-token prediction) come last.
   const size_t predicting = keys.count_or_none("nextn_predict_layers", kMostLayers);
-  shape.sizes.layers = blocks - std::min(predicting, blocks);
+  const size_t trunk = blocks - std::min(predicting, blocks);
+  shape.sizes.layers = block ? blocks : trunk;
   shape.layers.resize(shape.sizes.layers);
   shape.sizes.columns = keys.count("embedding_length", {}, kMostColumns);
   read_window(keys, traits.window, shape);
@@ -309,6 +321,11 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
                                                      ? "attention.layer_norm_rms_epsilon"
                                                      : "attention.layer_norm_epsilon",
                                                  {}));
+  const bool has_own_end = traits.predicting && traits.predicting->ends_with_layer_norm;
+  shape.last_epsilon =
+      has_own_end
+          ? static_cast<float>(keys.number("attention.layer_norm_epsilon", double{shape.epsilon}))
+          : shape.epsilon;
   const auto delta_nets =
       traits.delta_nets ? read_delta_nets(keys, architecture, traits, shape) : Result<void>();
   const auto feed_forward = read_feed_forward(keys, file, architecture, traits, shape);
@@ -339,6 +356,12 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   if (auto finite = check_finite(architecture, shape); !finite) {
     return std::unexpected(finite.error());
   }
+  if (!block) return shape;
+  if (trunk + *block >= blocks) {
+    return invalid_input("{}.block_count is {} and nextn_predict_layers {}: there is no block {}",
+                         architecture, blocks, predicting, trunk + *block);
+  }
+  leave_block(shape, trunk + *block);
   return shape;
 }
 

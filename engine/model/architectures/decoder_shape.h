@@ -34,8 +34,9 @@ struct LayerShape {
 struct DecoderShape {
   DecoderSizes sizes;
   std::vector<LayerShape> layers;
-  ExpertMixture mixture;                                 // of layers with experts
-  std::optional<DeltaNet> delta_net = std::nullopt;      // of layers that have one
+  size_t first_block = 0;                            // whose tensors the first of these layers has
+  ExpertMixture mixture;                             // of layers with experts
+  std::optional<DeltaNet> delta_net = std::nullopt;  // of layers that have one
   std::optional<StateSpace> state_space = std::nullopt;  // likewise
   std::optional<LatentAttention> latent_attention = std::nullopt;
   size_t context = 0;
@@ -43,8 +44,9 @@ struct DecoderShape {
   size_t window = 0;        // most keys that a token of a windowed layer sees; 0: all before it
   size_t convolved = 0;     // tokens that a convolution in the place of attention is over
   float epsilon = 0;
-  float score_cap = 0;  // 0: none
-  float logit_cap = 0;  // 0: none
+  float last_epsilon = 0;  // of the last norm of a block that predicts further tokens
+  float score_cap = 0;     // 0: none
+  float logit_cap = 0;     // 0: none
   float embedding_factor = 1;
   float residual_factor = 1;  // of what is added to the residual
   float logit_factor = 1;
@@ -54,8 +56,10 @@ struct DecoderShape {
   std::optional<Temperature> temperature = std::nullopt;  // of queries
 };
 
-// Fails with kInvalidInput that names the key and its value.
+// `block`: of the blocks that predict further tokens this one is the only layer. Fails with
+// kInvalidInput that names the key and its value.
 Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string& architecture,
-                                        const DecoderTraits& traits);
+                                        const DecoderTraits& traits,
+                                        std::optional<size_t> block = std::nullopt);
 
 }  // namespace lockstep

@@ -116,6 +116,15 @@ enum class StateSpaces : uint8_t {
   kBesideOthers,  // all, beside attention
 };
 
+// Blocks behind the layers that predict further tokens (multi-token prediction: DeepSeek-V3, 2024).
+// One is a layer as others are. It reads a product of two norms, of the embedding of a token and of
+// the hidden state of the token before it: tensors nextn.enorm, nextn.hnorm and nextn.eh_proj.
+struct PredictingTraits {
+  HiddenForm given = HiddenForm::kNormed;   // of the states that it reads, the model's or its own
+  std::string_view feed_forward_norm = {};  // by its tensor's name; empty: as in the layers
+  bool ends_with_layer_norm = false;        // by attention.layer_norm_epsilon
+};
+
 struct DecoderTraits {
   RotaryPairs rotary_pairs = RotaryPairs::kInterleaved;
   NormKind norm = NormKind::kRms;
@@ -175,7 +184,8 @@ struct DecoderTraits {
   std::optional<Presence> experts = std::nullopt;
   MixtureTraits mixture = {};
   std::optional<BesideTraits> beside = std::nullopt;
-  bool has_latent_attention = false;  // of all layers
+  bool has_latent_attention = false;                          // of all layers
+  std::optional<PredictingTraits> predicting = std::nullopt;  // none: no such blocks are known
   // The keys attention.indexer.* choose which keys a token sees: of so many as top_k at most all.
   bool has_indexer = false;
   // Tokens see those behind them, too, in windowed layers half of a window; the model embeds.

@@ -9,11 +9,11 @@
 namespace lockstep {
 namespace {
 
-Result<Model> build_mixture(const ModelSource& source, GatingFunction gating) {
-  return build_decoder(source, {.temperature = TemperatureTraits{},
-                                .experts = Presence::kRequired,
-                                .mixture = {.gating = gating, .is_normalized = false},
-                                .has_latent_attention = true});
+DecoderTraits traits_of_mixture(GatingFunction gating) {
+  return {.temperature = TemperatureTraits{},
+          .experts = Presence::kRequired,
+          .mixture = {.gating = gating, .is_normalized = false},
+          .has_latent_attention = true};
 }
 
 // Files of DeepSeek V2, and the first ones of GLM 4.7 Flash, have no expert_gating_func. The latter
@@ -33,11 +33,14 @@ Result<Model> build_deepseek2(const ModelSource& source) {
   const auto layers = read_layer_count(source.file, "deepseek2");
   if (!layers) return std::unexpected(layers.error());
   const bool is_flash = is_glm_flash(source.file, *layers);
-  return build_mixture(source, is_flash ? GatingFunction::kSigmoid : GatingFunction::kSoftmax);
+  DecoderTraits traits =
+      traits_of_mixture(is_flash ? GatingFunction::kSigmoid : GatingFunction::kSoftmax);
+  traits.predicting = PredictingTraits{};
+  return build_decoder(source, traits);
 }
 
 Result<Model> build_mistral4(const ModelSource& source) {
-  return build_mixture(source, GatingFunction::kSoftmax);
+  return build_decoder(source, traits_of_mixture(GatingFunction::kSoftmax));
 }
 
 // Kimi Linear: Kimi Delta Attention in most layers, latent attention without positions in the
@@ -54,6 +57,7 @@ Result<Model> build_deepseek32(const ModelSource& source) {
   return build_decoder(source, {.experts = Presence::kRequired,
                                 .mixture = {.is_normalized = false},
                                 .has_latent_attention = true,
+                                .predicting = PredictingTraits{},
                                 .has_indexer = true});
 }
 
@@ -62,6 +66,7 @@ Result<Model> build_glm_dsa(const ModelSource& source) {
                        {.experts = Presence::kRequired,
                         .mixture = {.gating = GatingFunction::kSigmoid, .is_normalized = false},
                         .has_latent_attention = true,
+                        .predicting = PredictingTraits{},
                         .has_indexer = true});
 }
 

@@ -25,7 +25,8 @@ Result<Model> build_glm4moe(const ModelSource& source) {
                        {.rotary_pairs = RotaryPairs::kHalves,
                         .norms = {.feed_forward = "post_attention_norm"},
                         .experts = Presence::kRequired,
-                        .mixture = {.gating = GatingFunction::kSigmoid, .is_normalized = false}});
+                        .mixture = {.gating = GatingFunction::kSigmoid, .is_normalized = false},
+                        .predicting = PredictingTraits{}});
 }
 
 }  // namespace lockstep

@@ -69,6 +69,8 @@ Result<Model> build_nemotron_h_moe(const ModelSource& source) {
                     .activation = ActivationFunction::kReluSquared,
                     .is_gated = false,
                     .is_told_by_tensors = true};
+  traits.predicting =
+      PredictingTraits{.feed_forward_norm = "post_attention_norm", .ends_with_layer_norm = true};
   return build_decoder(source, traits);
 }
 

@@ -76,13 +76,14 @@ Result<Model> build_mimo2(const ModelSource& source) {
   if (!pattern->has_value()) {
     return invalid_input("mimo2.attention.sliding_window_pattern is missing");
   }
-  return build_decoder(
-      source, {.rotary_pairs = RotaryPairs::kHalves,
-               .sinks = Presence::kOptional,
-               .window = {.period = 2, .presence = Presence::kRequired},
-               .has_value_scale = true,
-               .experts = Presence::kRequired,
-               .mixture = {.gating = GatingFunction::kSigmoid, .is_told_by_tensors = true}});
+  return build_decoder(source,
+                       {.rotary_pairs = RotaryPairs::kHalves,
+                        .sinks = Presence::kOptional,
+                        .window = {.period = 2, .presence = Presence::kRequired},
+                        .has_value_scale = true,
+                        .experts = Presence::kRequired,
+                        .mixture = {.gating = GatingFunction::kSigmoid, .is_told_by_tensors = true},
+                        .predicting = PredictingTraits{.given = HiddenForm::kResidual}});
 }
 
 // Experts are chosen by the layer's input, before attention.

@@ -11,7 +11,8 @@ DecoderTraits traits_of_next(DeltaHeads heads) {
           .norms = {.feed_forward = "post_attention_norm"},
           .head_norms = {.presence = Presence::kRequired},
           .has_query_gates = true,
-          .delta_nets = heads};
+          .delta_nets = heads,
+          .predicting = PredictingTraits{}};
 }
 
 }  // namespace

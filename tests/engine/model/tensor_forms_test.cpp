@@ -160,6 +160,11 @@ TEST_F(ArchitectureTest, blocks_that_predict_further_tokens_are_named_and_not_lo
   EXPECT_EQ(model->left_out[0].tensors, 2U);
   EXPECT_EQ(model->left_out[0].bytes, (128 * 64 + 64) * sizeof(float));
 
+  // Nor does llama have such blocks.
+  const auto opened = GgufFile::parse(file.bytes(), "tiny");
+  ASSERT_TRUE(opened.has_value()) << opened.error().message;
+  EXPECT_EQ(build_predicting_block({.file = *opened}, 0).error().message,
+            "blocks that predict further tokens are not known of architecture llama");
   // A file may name such blocks and lack them; a block beyond those it names has no place.
   EXPECT_EQ(error_of(tiny_prediction()), "");
   EXPECT_THAT(error_of(file.add_tensor("blk.2.attn_norm.weight", Format::kF32, {64})),
