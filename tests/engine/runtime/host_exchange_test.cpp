@@ -6,12 +6,14 @@
 
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <stdexcept>
 #include <thread>
 #include <vector>
 
 #include "engine/base/json.h"
 #include "tests/engine/runtime/loopback_hosts.h"
+#include "tests/engine/runtime/predicting_model.h"
 #include "tests/engine/runtime/quantized_copy.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/engine/runtime/rank_answers.h"
@@ -39,8 +41,9 @@ const Cluster kClusters[] = {
 
 // Runs `work` on every host at once, and gives what the leader's returns.
 using Work = std::function<LogitRows(LoadedModel&)>;
+// `build`: makes the model, if that is not the file's.
 LogitRows run_on_hosts(const std::string& path, const Cluster& cluster, LoadedModelOptions options,
-                       const Work& work) {
+                       const Work& work, Model (*build)(const std::string& path) = nullptr) {
   LoopbackHosts hosts(cluster.ranks_of_hosts.size());
   options.shares = cluster.shares;
   options.ranks_of_hosts = cluster.ranks_of_hosts;
@@ -53,8 +56,10 @@ LogitRows run_on_hosts(const std::string& path, const Cluster& cluster, LoadedMo
       threads.emplace_back([&, host, own = options]() mutable {
         try {
           own.hosts = &hosts.group(host);
-          LoadedModel model(path, own);
-          LogitRows rows = work(model);
+          const auto model = build == nullptr
+                                 ? std::make_unique<LoadedModel>(path, own)
+                                 : std::make_unique<LoadedModel>(path, build(path), own);
+          LogitRows rows = work(*model);
           if (host == 0) found = std::move(rows);
         } catch (...) {
           thrown[host] = std::current_exception();
@@ -175,6 +180,28 @@ TEST_P(HostFamilies, have_the_bits_of_one_rank) {
     const LogitRows expected = work(alone);
     const Cluster cluster = {{2, 1, 1}, {2, 1}};
     expect_same_bits(run_on_hosts(path, cluster, options, work), expected);
+  }
+}
+
+// Their batches have rows that are given with tokens.
+TEST(HostExchange, gives_them_of_blocks_that_predict_further_tokens) {
+  const std::string folder = source_dir() + "/tests/fixtures/predicting/";
+  std::ifstream index(folder + "index.json");
+  const auto tokens = some_tokens(20, 2);
+  const Work work = [&](LoadedModel& block) {
+    LogitRows rows = block.compute_alone(tokens, 20);
+    if (block.plan().hidden.width > 0)
+      rows.push_back(block.hidden_row(7, block.model().given_form));
+    return rows;
+  };
+  for (const auto& model : nlohmann::json::parse(index).at("models")) {
+    const std::string path = folder + model.at("file").get<std::string>();
+    SCOPED_TRACE(path);
+    LoadedModel alone(path, predicting_block(path), {});
+    const LogitRows expected = work(alone);
+    for (const Cluster& cluster : {Cluster{{2, 1, 1}, {2, 1}}, Cluster{{1, 1}, {1, 1}, 2}}) {
+      expect_same_bits(run_on_hosts(path, cluster, {}, work, predicting_block), expected);
+    }
   }
 }
 

@@ -94,6 +94,7 @@ class LoadedModel {
 
   const Plan& plan() const { return ranks_->root_plan(); }
   Ranks& ranks() const { return *ranks_; }
+  Executor& executor() const { return *executor_; }
   const Model& model() const { return *model_; }
 
  private:

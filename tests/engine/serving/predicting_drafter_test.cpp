@@ -1,0 +1,247 @@
+// Drafts by a block that predicts further tokens, beside a model that computes prompts in chunks,
+// generates greedily and verifies what was drafted.
+#include "engine/serving/predicting_drafter.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/predicting_model.h"
+#include "tests/paths.h"
+#include "tests/temporary_folder.h"
+
+namespace lockstep {
+namespace {
+
+const std::string kFolder = source_dir() + "/tests/fixtures/predicting/";
+
+TokenId likeliest(std::span<const float> logits) {
+  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+}
+
+void expect_done(const Result<void>& result) {
+  ASSERT_TRUE(result.has_value()) << result.error().message;
+}
+
+// One request: its text, and what a model and a block have of it.
+struct Text {
+  uint64_t id = 0;
+  std::vector<TokenId> tokens;
+  LoadedModel::Sequence model;
+  LoadedModel::Sequence block;
+  size_t drafted = 0;
+  size_t accepted = 0;
+
+  std::span<const uint32_t> pages() const { return block.tables.front(); }
+};
+
+// A model and its block, and the drafter between them.
+class Pair {
+ public:
+  explicit Pair(const std::string& path, const LoadedModelOptions& options = {})
+      : path_(path),
+        model_(path, options),
+        block_(path, predicting_block(path), options),
+        drafter_(model_.executor(), block_.executor(), block_.plan(), block_.model().given_form,
+                 /*positions=*/512) {}
+
+  Text begin(uint64_t id, std::vector<TokenId> prompt) {
+    Text text{.id = id, .tokens = std::move(prompt), .model = {}, .block = {}};
+    text.model = model_.new_sequence(kTextTokens);
+    text.block = block_.new_sequence(kTextTokens);
+    drafter_.clear_pages(text.pages());
+    return text;
+  }
+
+  // Computes `count` tokens of the prompt; behind the last one the first token is known.
+  void read_prompt(Text& text, size_t count) {
+    const size_t begin = text.model.length;
+    const std::span<const TokenId> tokens = std::span(text.tokens).subspan(begin, count);
+    const LogitRows rows = model_.compute(std::vector<LoadedModel::Piece>{{text.model, tokens}}, 0);
+    if (begin + count == text.tokens.size()) text.tokens.push_back(likeliest(rows.back()));
+    expect_done(drafter_.follow(std::vector{passed(text, begin, count, 0)}));
+  }
+
+  // One pass of the model over all texts, with so many drafted tokens of each.
+  void generate(std::vector<Text*> texts, size_t drafts) {
+    std::vector<PredictingDrafter::Stream> streams;
+    for (const Text* text : texts) {
+      streams.push_back({.sequence = text->id,
+                         .tokens = text->tokens,
+                         .pages = text->pages(),
+                         .most = drafts,
+                         .drafts = {}});
+    }
+    expect_done(drafter_.draft(streams));
+    std::vector<std::vector<TokenId>> tokens;
+    for (size_t index = 0; index < texts.size(); ++index) {
+      tokens.push_back({texts[index]->tokens.back()});
+      const std::vector<TokenId>& drafted = streams[index].drafts;
+      tokens.back().insert(tokens.back().end(), drafted.begin(), drafted.end());
+    }
+    verify(texts, tokens);
+  }
+
+  // The block's drafts behind a text, all of it computed at once.
+  std::vector<TokenId> drafts_from_scratch(const Text& text, size_t count) {
+    LoadedModel model(path_, {});
+    LoadedModel block(path_, predicting_block(path_), {});
+    const HiddenForm form = block.model().given_form;
+    auto sequence = block.new_sequence(kTextTokens);
+    model.compute_alone(text.tokens, 128);
+    std::vector<float> given(block.plan().given_columns);
+    for (size_t token = 0; token + 1 < text.tokens.size(); ++token) {
+      const std::vector<float> row = model.hidden_row(token, form);
+      given.insert(given.end(), row.begin(), row.end());
+    }
+    std::vector<TokenId> drafts;
+    std::vector<TokenId> next = text.tokens;
+    while (drafts.size() < count) {
+      const LogitRows rows =
+          block.compute(std::vector<LoadedModel::Piece>{{sequence, next, given}});
+      drafts.push_back(likeliest(rows.back()));
+      if (block.plan().hidden.width == 0) break;
+      given = block.hidden_row(rows.size() - 1, form);
+      next = {drafts.back()};
+    }
+    return drafts;
+  }
+
+  PredictingDrafter& drafter() { return drafter_; }
+  LoadedModel& model() { return model_; }
+  std::vector<TokenId> last_drafts;  // of the first text, in the last pass
+
+ private:
+  static constexpr size_t kTextTokens = 120;
+
+  static PredictingDrafter::Passed passed(const Text& text, size_t begin, size_t count,
+                                          size_t first_token) {
+    return {.sequence = text.id,
+            .tokens = text.tokens,
+            .pages = text.pages(),
+            .begin = begin,
+            .count = count,
+            .first_token = first_token};
+  }
+
+  void verify(std::vector<Text*> texts, const std::vector<std::vector<TokenId>>& tokens) {
+    std::vector<LoadedModel::Piece> pieces;
+    size_t all = 0;
+    for (size_t index = 0; index < texts.size(); ++index) {
+      pieces.push_back({texts[index]->model, tokens[index]});
+      all += tokens[index].size();
+    }
+    last_drafts.assign(tokens.front().begin() + 1, tokens.front().end());
+    const LogitRows rows = model_.compute(pieces, all);
+    std::vector<PredictingDrafter::Passed> parts;
+    size_t first = 0;
+    for (size_t index = 0; index < texts.size(); ++index) {
+      Text& text = *texts[index];
+      const size_t begin = text.tokens.size() - 1;
+      size_t row = 0;
+      text.tokens.push_back(likeliest(rows[first]));
+      while (row + 1 < tokens[index].size() && tokens[index][row + 1] == text.tokens.back()) {
+        text.tokens.push_back(likeliest(rows[first + ++row]));
+      }
+      text.drafted += tokens[index].size() - 1;
+      text.accepted += row;
+      text.model.length = text.tokens.size() - 1;
+      parts.push_back(passed(text, begin, tokens[index].size(), first));
+      first += tokens[index].size();
+    }
+    expect_done(drafter_.follow(parts));
+  }
+
+  const std::string path_;
+  LoadedModel model_;
+  LoadedModel block_;
+  PredictingDrafter drafter_;
+};
+
+// The model's text without drafts.
+std::vector<TokenId> expected_text(const std::string& path, std::vector<TokenId> tokens,
+                                   size_t count) {
+  LoadedModel model(path, {});
+  auto sequence = model.new_sequence(count);
+  std::vector<TokenId> next = tokens;
+  size_t prompted = 0;
+  while (tokens.size() < count) {
+    const auto rows = model.compute(std::vector<LoadedModel::Piece>{{sequence, next}}, prompted);
+    tokens.push_back(likeliest(rows.back()));
+    next = {tokens.back()};
+    prompted = 1;
+  }
+  return tokens;
+}
+
+// Without states: where some of a draft is wrong these would be wrong as well.
+const char* const kFiles[] = {"glm4moe-norms", "deepseek2-v3", "deepseek32", "mimo2"};
+// Blocks that have the model's table and output matrix: all drafts are right.
+const char* const kForeseeing[] = {"qwen35", "deepseek32", "mimo2"};
+
+TEST(PredictingDrafter, drafts_what_the_block_computes_of_the_whole_text) {
+  for (const char* const name : kFiles) {
+    SCOPED_TRACE(name);
+    const std::string path = kFolder + name + ".gguf";
+    Pair pair(path);
+    Text text = pair.begin(7, some_tokens(40, 5));
+    for (const size_t count : {1U, 22U, 17U}) pair.read_prompt(text, count);
+    EXPECT_EQ(pair.drafter().followed(7), 41U);
+    for (int pass = 0; pass < 6; ++pass) {
+      const std::vector<TokenId> drafts = pair.drafts_from_scratch(text, 3);
+      pair.generate({&text}, 3);
+      EXPECT_EQ(pair.last_drafts, drafts);
+    }
+    const std::vector<TokenId> prompt = some_tokens(40, 5);
+    EXPECT_EQ(text.tokens, expected_text(path, prompt, text.tokens.size()));
+  }
+}
+
+TEST(PredictingDrafter, is_right_where_the_block_foresees_the_model) {
+  const test::Folder folder;
+  const std::string copy = folder / "copy.gguf";
+  for (const char* const name : kForeseeing) {
+    SCOPED_TRACE(name);
+    write_foreseeing_copy(kFolder + name + ".gguf", copy);
+    for (const std::vector<double>& shares : {std::vector<double>{1}, {2, 1}}) {
+      Pair pair(copy, {.shares = shares});
+      Text one = pair.begin(1, some_tokens(30, 5));
+      Text other = pair.begin(2, some_tokens(3, 9));
+      pair.read_prompt(one, 20);
+      pair.read_prompt(other, 3);
+      pair.generate({&other}, 4);
+      pair.read_prompt(one, 10);
+      for (int pass = 0; pass < 5; ++pass) pair.generate({&other, &one}, 4);
+      EXPECT_EQ(one.drafted, 20U);
+      EXPECT_EQ(one.accepted, 20U);
+      EXPECT_EQ(other.drafted, 24U);
+      EXPECT_EQ(other.accepted, 24U);
+    }
+  }
+}
+
+TEST(PredictingDrafter, drafts_nothing_of_a_text_that_it_has_not_followed) {
+  const std::string path = kFolder + "deepseek32.gguf";
+  Pair pair(path);
+  Text text = pair.begin(7, some_tokens(20, 5));
+  pair.read_prompt(text, 10);
+  EXPECT_EQ(pair.drafter().followed(7), 11U);
+  pair.drafter().forget(7);
+  pair.read_prompt(text, 10);
+  EXPECT_EQ(pair.drafter().followed(7), 0U);
+  pair.generate({&text}, 3);
+  EXPECT_EQ(text.drafted, 0U);
+  // From the first token on it is followed again.
+  text.model.length = 0;
+  text.tokens.resize(20);
+  pair.read_prompt(text, 20);
+  pair.generate({&text}, 3);
+  EXPECT_EQ(text.drafted, 3U);
+}
+
+}  // namespace
+}  // namespace lockstep
