@@ -11,7 +11,6 @@
 #include "engine/operations/elementwise/elementwise_step.h"
 #include "engine/operations/embed/embed_step.h"
 #include "engine/operations/experts/expert_steps.h"
-#include "engine/operations/given_rows/given_rows_step.h"
 #include "engine/operations/heads/heads_steps.h"
 #include "engine/operations/matmul/matmul_step.h"
 #include "engine/operations/mean/mean_step.h"

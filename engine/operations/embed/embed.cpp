@@ -1,4 +1,5 @@
-// Every rank looks up the tokens whose rows it holds, and pushes them to the others.
+// Every rank looks up the tokens whose rows it holds, and pushes them to the others. Rows that the
+// batch brings with tokens every rank copies by itself.
 #include <optional>
 #include <string_view>
 
@@ -28,6 +29,12 @@ std::optional<std::string_view> embedding_gap(const GroupParts&, const GraphNode
   return "embedding of positions and segments";
 }
 
+void plan_given_rows(RankPlanner& planner, const Group& group) {
+  const GraphNode& node = planner.graph().nodes()[group.lead];
+  planner.emit_node(node, GivenRowsStep{.columns = planner.own_columns(node.output).size(),
+                                        .output = planner.place_output(node.output)});
+}
+
 }  // namespace
 
 const OperationRow kEmbedRow = {.operation = Operation::kEmbed,
@@ -38,5 +45,10 @@ const OperationRow kEmbedRow = {.operation = Operation::kEmbed,
                                 .leaves_forms = true,
                                 .has_gpu_step = true,
                                 .gpu_gap = embedding_gap};
+
+const OperationRow kGivenRowsRow = {.operation = Operation::kGivenRows,
+                                    .name = "rows that are given with tokens",
+                                    .split = SplitRule::kMirrored,
+                                    .plan = plan_given_rows};
 
 }  // namespace lockstep

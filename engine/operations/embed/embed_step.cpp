@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "engine/base/range.h"
 #include "engine/operations/step_text.h"
 #include "engine/pass/form_writer.h"
 #include "engine/pass/pass.h"
+#include "engine/pass/plain_rows.h"
 #include "engine/pass/step_rows.h"
 
 namespace lockstep {
@@ -49,6 +51,20 @@ void run(const EmbedStep& step, const Pass& pass, TaskCounter&) {
     unpack_row(pass.matrix_at(step.table), row - step.row_begin, output);
     if (step.gather) push(pass, output, step.table.columns * sizeof(float));
   }
+}
+
+std::string text_of(const GivenRowsStep& step) {
+  return fmt::format("given rows of {} columns{}", step.columns, text_of(step.output));
+}
+
+void run(const GivenRowsStep& step, const Pass& pass, TaskCounter&) {
+  const Routing none;
+  const StepRows rows(Rows::kTokens, none, pass);
+  compute_rows(rows, step.columns, step.output, pass,
+               [&](size_t row, Range columns, float* values) {
+                 const float* const given = pass.batch.given_rows.data() + row * step.columns;
+                 std::copy_n(given + columns.begin, columns.size(), values);
+               });
 }
 
 void push_embedded_rows(const EmbedStep& step, const Pass& pass) {

@@ -1,4 +1,5 @@
-// The step of embeddings: the rows of a table that tokens look up.
+// The steps of what a graph begins with: the rows of a table that tokens look up, and rows that the
+// batch brings with its tokens.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,17 @@ struct EmbedStep {
 
 std::string text_of(const EmbedStep& step);
 void run(const EmbedStep& step, const Pass& pass, TaskCounter& tasks);
+
+// Copies the batch's rows: every rank has all columns, and those of its own batch.
+struct GivenRowsStep {
+  size_t columns = 0;
+  PlainOutput output;
+
+  friend bool operator==(const GivenRowsStep&, const GivenRowsStep&) = default;
+};
+
+std::string text_of(const GivenRowsStep& step);
+void run(const GivenRowsStep& step, const Pass& pass, TaskCounter& tasks);
 
 // Whether this rank holds the row that the token looks up.
 bool holds_row(const EmbedStep& step, const BatchToken& token);
