@@ -74,6 +74,7 @@ Result<UcxLibrary> load() {
   take(*ucp, "ucp_ep_close_nbx", calls.endpoint_close);
   take(*ucp, "ucp_tag_send_nbx", calls.tag_send);
   take(*ucp, "ucp_tag_recv_nbx", calls.tag_receive);
+  take(*ucp, "ucp_tag_recv_request_test", calls.receive_status);
   take(*ucp, "ucp_request_check_status", calls.request_status);
   take(*ucp, "ucp_request_cancel", calls.request_cancel);
   take(*ucp, "ucp_request_free", calls.request_free);

@@ -26,6 +26,7 @@ struct UcxLibrary {
   decltype(&ucp_ep_close_nbx) endpoint_close = nullptr;
   decltype(&ucp_tag_send_nbx) tag_send = nullptr;
   decltype(&ucp_tag_recv_nbx) tag_receive = nullptr;
+  decltype(&ucp_tag_recv_request_test) receive_status = nullptr;
   decltype(&ucp_request_check_status) request_status = nullptr;
   decltype(&ucp_request_cancel) request_cancel = nullptr;
   decltype(&ucp_request_free) request_free = nullptr;

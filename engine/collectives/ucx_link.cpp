@@ -27,6 +27,7 @@ constexpr ucp_tag_t kTag = 1;
 struct Request {
   void* pointer = nullptr;
   bool is_done = false;
+  bool receives = false;
 };
 
 class UcxLink : public HostLink {
@@ -72,13 +73,19 @@ class UcxLink : public HostLink {
   Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
     if (failure_) return std::unexpected(*failure_);
     if (is_shut_down_.load(std::memory_order_relaxed)) return fail("it was shut down here");
-    Request received;
+    Request received{.receives = true};
     Request sent;
+    came_ = {};
     if (!in.empty()) start(received, receive(in));
     if (!out.empty()) start(sent, send(out));
     if (out.empty()) sent.is_done = true;
     if (in.empty()) received.is_done = true;
     Result<void> done = wait_for(sent, received);
+    // Both hosts know how much it is, so one of them does not know what it does.
+    if (done && came_.length != in.size()) {
+      done = fail(fmt::format("{} bytes came in an exchange of {}: the hosts' plans differ",
+                              came_.length, in.size()));
+    }
     if (!done) {
       // Nothing may write into the caller's memory any more.
       give_up(sent, received);
@@ -141,7 +148,9 @@ class UcxLink : public HostLink {
   }
 
   ucs_status_ptr_t receive(std::span<std::byte> in) {
-    const ucp_request_param_t params = {};
+    ucp_request_param_t params = {};
+    // A request in any case: of one that is done at once UCX 1.13 does not tell the length.
+    params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
     return ucx_.tag_receive(worker_, in.data(), in.size(), kTag, ~ucp_tag_t{0}, &params);
   }
   ucs_status_ptr_t send(std::span<const std::byte> out) {
@@ -157,11 +166,13 @@ class UcxLink : public HostLink {
 
   void look_at(Request& request) {
     if (request.is_done) return;
-    const ucs_status_t status = ucx_.request_status(request.pointer);
+    const ucs_status_t status = request.receives ? ucx_.receive_status(request.pointer, &came_)
+                                                 : ucx_.request_status(request.pointer);
     if (status == UCS_INPROGRESS) return;
     if (status != UCS_OK) endpoint_status_ = status;
     ucx_.request_free(request.pointer);
-    request = {.pointer = nullptr, .is_done = true};
+    request.pointer = nullptr;
+    request.is_done = true;
   }
 
   Result<void> wait_for(Request& sent, Request& received) {
@@ -171,6 +182,9 @@ class UcxLink : public HostLink {
       const bool moved = ucx_.worker_progress(worker_) != 0;
       look_at(sent);
       look_at(received);
+      if (endpoint_status_ == UCS_ERR_MESSAGE_TRUNCATED) {
+        return fail("more bytes came than the exchange has: the hosts' plans differ");
+      }
       if (endpoint_status_ != UCS_OK) return fail(ucx_.status_text(endpoint_status_));
       if (sent.is_done && received.is_done) return {};
       const auto now = Clock::now();
@@ -249,7 +263,8 @@ class UcxLink : public HostLink {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   ucp_ep_h endpoint_ = nullptr;
-  int descriptor_ = -1;  // the worker's
+  int descriptor_ = -1;            // the worker's
+  ucp_tag_recv_info_t came_ = {};  // of the exchange at hand, once it is there
   ucs_status_t endpoint_status_ = UCS_OK;
   std::atomic<bool> is_shut_down_ = false;
   std::optional<Error> failure_;

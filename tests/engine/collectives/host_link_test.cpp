@@ -132,6 +132,34 @@ TEST_P(HostLinks, shutting_down_from_another_thread_ends_a_wait_and_all_later_ex
   EXPECT_FALSE(links.connected->exchange(std::vector<std::byte>(8), {}).has_value());
 }
 
+// TCP has no ends of exchanges; UCX has, and says what was sent.
+TEST_P(HostLinks, an_exchange_of_another_length_ends_the_link) {
+  if (GetParam().name == "tcp") GTEST_SKIP() << "bytes follow one another";
+  const std::tuple<size_t, size_t, const char*> cases[] = {
+      {10, 20, "10 bytes came in an exchange of 20"},
+      {20, 10, "more bytes came than the exchange has"},
+      {1 << 20, 2 << 20, "1048576 bytes came in an exchange of 2097152"},
+      {2 << 20, 1 << 20, "more bytes came than the exchange has"},
+  };
+  for (const auto& [sent, expected, words] : cases) {
+    SCOPED_TRACE(words);
+    const ConnectedLinks links = connect();
+    const auto [one, received] = both_at_once(
+        [&, bytes = sent] { return links.connected->exchange(std::vector<std::byte>(bytes), {}); },
+        [&, bytes = expected] {
+          std::vector<std::byte> in(bytes);
+          auto result = links.accepted->exchange({}, in);
+          links.accepted->shut_down();
+          links.connected->shut_down();  // it may wait for the other host to take it
+          return result;
+        });
+    ASSERT_FALSE(received.has_value());
+    EXPECT_THAT(received.error().message, HasSubstr(words));
+    EXPECT_THAT(received.error().message, HasSubstr("127.0.0.1"));
+    EXPECT_FALSE(links.accepted->exchange({}, {}).has_value());
+  }
+}
+
 TEST(HostTransports, an_unknown_name_is_answered_with_those_that_there_are) {
   const auto none = find_host_transport("pigeons");
   ASSERT_FALSE(none.has_value());
