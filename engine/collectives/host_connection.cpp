@@ -29,36 +29,24 @@ class ChannelStream : public HostStream {
         spins_(options.spins) {}
 
   Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
-    if (auto usable = check(); !usable) return usable;
-    Clock::time_point quiet_since = {};  // the epoch: bytes have moved in the last turn
-    while (!out.empty() || !in.empty()) {
-      ChannelStep sent;
-      ChannelStep received;
-      if (!out.empty()) {
-        sent = channel_->send(out);
-        if (sent.is_over()) return fail(channel_->reason());
-        out = out.subspan(sent.bytes);
-      }
-      if (!in.empty()) {
-        received = channel_->receive(in);
-        if (received.is_over()) return fail(channel_->reason());
-        in = in.subspan(received.bytes);
-      }
-      if (sent.bytes + received.bytes > 0) {
-        quiet_since = {};
-        continue;
-      }
-      const auto now = Clock::now();
-      if (quiet_since == Clock::time_point()) quiet_since = now;
-      if (now - quiet_since >= patience_) return fail_silent();
-      if (spins_ && now - quiet_since < kSpinTime) {
-        spin_once(now - quiet_since);
-        continue;
-      }
-      const auto events = static_cast<short>(sent.events | received.events);
-      wait_for_events(channel_->socket(), events, patience_ - (now - quiet_since));
+    return move(out, in, std::nullopt);
+  }
+
+  Result<void> send_within(std::span<const std::byte> out,
+                           std::chrono::milliseconds most) override {
+    return move(out, {}, most);
+  }
+
+  Result<size_t> send_some(std::span<const std::byte> out) override {
+    if (auto usable = check(); !usable) return std::unexpected(usable.error());
+    size_t sent = 0;
+    while (sent < out.size()) {
+      const ChannelStep step = channel_->send(out.subspan(sent));
+      if (step.is_over()) return fail(channel_->reason());
+      if (step.bytes == 0) break;
+      sent += step.bytes;
     }
-    return {};
+    return sent;
   }
 
   Result<bool> wait_readable(std::chrono::milliseconds most) override {
@@ -104,6 +92,45 @@ class ChannelStream : public HostStream {
   bool spins() const override { return spins_; }
 
  private:
+  // Both ways at once. `most`: in all; none: as long as bytes move.
+  Result<void> move(std::span<const std::byte> out, std::span<std::byte> in,
+                    std::optional<std::chrono::milliseconds> most) {
+    if (auto usable = check(); !usable) return usable;
+    const Clock::time_point began = most ? Clock::now() : Clock::time_point();
+    Clock::time_point quiet_since = {};  // the epoch: bytes have moved in the last turn
+    while (!out.empty() || !in.empty()) {
+      if (most && Clock::now() - began >= *most) return fail_slow(*most, out.size() + in.size());
+      ChannelStep sent;
+      ChannelStep received;
+      if (!out.empty()) {
+        sent = channel_->send(out);
+        if (sent.is_over()) return fail(channel_->reason());
+        out = out.subspan(sent.bytes);
+      }
+      if (!in.empty()) {
+        received = channel_->receive(in);
+        if (received.is_over()) return fail(channel_->reason());
+        in = in.subspan(received.bytes);
+      }
+      if (sent.bytes + received.bytes > 0) {
+        quiet_since = {};
+        continue;
+      }
+      const auto now = Clock::now();
+      if (quiet_since == Clock::time_point()) quiet_since = now;
+      if (now - quiet_since >= patience_) return fail_silent();
+      if (spins_ && now - quiet_since < kSpinTime) {
+        spin_once(now - quiet_since);
+        continue;
+      }
+      const auto events = static_cast<short>(sent.events | received.events);
+      Clock::duration left = patience_ - (now - quiet_since);
+      if (most) left = std::min<Clock::duration>(left, *most - (now - began));
+      wait_for_events(channel_->socket(), events, left);
+    }
+    return {};
+  }
+
   // Bytes that had come before it was shut down are still there, and are not to be had any more.
   Result<void> check() {
     if (!failure_ && is_shut_down_.load(std::memory_order_relaxed)) return fail({});
@@ -117,6 +144,10 @@ class ChannelStream : public HostStream {
                                shut_down ? "it was shut down here" : reason)
                    .error();
     return std::unexpected(*failure_);
+  }
+
+  std::unexpected<Error> fail_slow(std::chrono::milliseconds most, size_t bytes) {
+    return fail(fmt::format("{} bytes are left after {} ms", bytes, most.count()));
   }
 
   std::unexpected<Error> fail_silent() {

@@ -34,6 +34,12 @@ class HostStream {
   virtual Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) = 0;
   Result<void> send(std::span<const std::byte> out) { return exchange(out, {}); }
   Result<void> receive(std::span<std::byte> in) { return exchange({}, in); }
+  // As send(), which also fails where all of it takes longer than this: of a host that takes a byte
+  // now and then.
+  virtual Result<void> send_within(std::span<const std::byte> out,
+                                   std::chrono::milliseconds most) = 0;
+  // Sends what goes without waiting: the number of bytes. What follows has to begin with the rest.
+  virtual Result<size_t> send_some(std::span<const std::byte> out) = 0;
 
   // Whether there is something to receive within so much time. Fails where the other host has
   // closed the connection.

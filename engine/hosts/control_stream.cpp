@@ -27,9 +27,21 @@ void Turn::give() {
   given_.notify_one();
 }
 
+std::chrono::milliseconds ControlStream::send_time(size_t bytes) const {
+  constexpr size_t kBytesPerSecond = size_t{1} << 20U;  // slower networks are of no use
+  return stream_->patience() + std::chrono::milliseconds(bytes * 1000 / kBytesPerSecond);
+}
+
 Result<void> ControlStream::send(std::span<const std::byte> frames) {
   turn_.take();
-  auto sent = stream_->send(frames);
+  const auto most = send_time(left_.size() + frames.size());
+  const auto deadline = Clock::now() + most;
+  auto sent = left_.empty() ? Result<void>() : stream_->send_within(left_, most);
+  if (sent) {
+    left_.clear();
+    const auto rest = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+    sent = stream_->send_within(frames, std::max(rest, std::chrono::milliseconds(1)));
+  }
   turn_.give();
   sent_at_.store(Clock::now(), std::memory_order_relaxed);
   return sent;
@@ -37,11 +49,33 @@ Result<void> ControlStream::send(std::span<const std::byte> frames) {
 
 Result<bool> ControlStream::try_send(std::span<const std::byte> frames) {
   if (!turn_.try_take()) return false;
-  const auto sent = stream_->send(frames);
+  auto may_send = send_left();
+  if (may_send && *may_send) {
+    const auto sent = stream_->send_some(frames);
+    if (sent) {
+      const auto rest = frames.subspan(*sent);
+      left_.assign(rest.begin(), rest.end());
+      sent_at_.store(Clock::now(), std::memory_order_relaxed);
+    } else {
+      may_send = std::unexpected(sent.error());
+    }
+  }
   turn_.give();
-  sent_at_.store(Clock::now(), std::memory_order_relaxed);
+  return may_send;
+}
+
+Result<bool> ControlStream::flush() {
+  if (!turn_.try_take()) return false;
+  auto flushed = send_left();
+  turn_.give();
+  return flushed;
+}
+
+Result<bool> ControlStream::send_left() {
+  const auto sent = stream_->send_some(left_);
   if (!sent) return std::unexpected(sent.error());
-  return true;
+  left_.erase(left_.begin(), left_.begin() + static_cast<std::ptrdiff_t>(*sent));
+  return left_.empty();
 }
 
 Result<bool> ControlStream::fill(std::span<std::byte> part, size_t& filled) {

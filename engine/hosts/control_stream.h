@@ -38,11 +38,17 @@ class ControlStream {
 
   explicit ControlStream(std::unique_ptr<HostStream> stream) : stream_(std::move(stream)) {}
 
-  // Sends whole frames, as append_frame() makes them. Any thread; waits for others that send.
-  // Fails as HostStream::exchange().
+  // Sends whole frames, as append_frame() makes them. Any thread; waits for others that send, and
+  // for the other host to take them: at most send_time(). Fails as HostStream::send_within().
   Result<void> send(std::span<const std::byte> frames);
-  // The same, unless another thread is using the stream: false then.
+  // The same without waiting: bytes that do not go at once go before all others, by a later call of
+  // any of these. False, and nothing is sent: another thread is using the stream, or there are
+  // such bytes already.
   Result<bool> try_send(std::span<const std::byte> frames);
+  // Sends what try_send() has left, as far as it goes without waiting. Whether nothing is left.
+  Result<bool> flush();
+  // The longest that so many bytes may take: the stream's patience, and a second for each MiB.
+  std::chrono::milliseconds send_time(size_t bytes) const;
 
   // The next frame, if it has come whole; its payload is valid until the next call. Fails where
   // what comes is no frame, and where the other host has closed the connection.
@@ -68,11 +74,15 @@ class ControlStream {
   std::unique_ptr<HostStream> release() { return std::move(stream_); }
 
  private:
+  // With the turn taken.
+  Result<bool> send_left();
+
   // Fills `part` from `filled` on; whether it is full.
   Result<bool> fill(std::span<std::byte> part, size_t& filled);
 
   std::unique_ptr<HostStream> stream_;
   Turn turn_;                                               // to use the stream
+  std::vector<std::byte> left_;                             // of try_send(); whose turn it is
   std::atomic<Clock::time_point> heard_at_ = Clock::now();  // pairs with nothing
   std::atomic<Clock::time_point> sent_at_ = Clock::now();   // pairs with nothing
 

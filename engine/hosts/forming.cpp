@@ -92,7 +92,7 @@ bool keep_alive(ControlStream& stream, milliseconds patience) {
   if (now - stream.sent_at() < ping_interval(patience)) return true;
   std::vector<std::byte> ping;
   append_frame(FrameKind::kPing, {}, ping);
-  return stream.send(ping).has_value();
+  return stream.try_send(ping).has_value();  // one that does not read them goes silent in the end
 }
 
 class LeaderForming {
@@ -258,12 +258,12 @@ class FollowerForming {
       auto connected = connect_host(options_.addresses[0], stream_options(options_));
       if (connected) {
         const auto since = Clock::now();
-        ControlStream stream(std::move(*connected));
-        auto welcome = join(stream);
+        auto stream = std::make_unique<ControlStream>(std::move(*connected));
+        auto welcome = join(*stream);
         // Somebody who takes connections and ends them is no leader, and is not to be pressed.
         if (Clock::now() - since > kLongestBackoff) backoff = kFirstBackoff;
         if (!welcome) return std::unexpected(welcome.error());
-        if (*welcome) return formed(std::move(**welcome), stream.release());
+        if (*welcome) return formed(std::move(**welcome), std::move(stream));
       } else if (connected.error().kind != ErrorKind::kUnavailable) {
         return std::unexpected(connected.error());
       } else {
@@ -344,13 +344,13 @@ class FollowerForming {
     return hello;
   }
 
-  FormedHosts formed(Welcome&& welcome, std::unique_ptr<HostStream> stream) {
+  FormedHosts formed(Welcome&& welcome, std::unique_ptr<ControlStream> stream) {
     FormedHosts formed;
     formed.group = welcome.group;
     formed.addresses = std::move(welcome.addresses);
     formed.addresses[0] = options_.addresses[0];  // as this host reaches it
     formed.streams.resize(options_.count);
-    formed.streams[0] = std::make_unique<ControlStream>(std::move(stream));
+    formed.streams[0] = std::move(stream);
     formed.listener = std::move(listener_);
     return formed;
   }

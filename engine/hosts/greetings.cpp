@@ -44,7 +44,7 @@ void refuse(ControlStream& stream, std::string_view reason) {
   spdlog::warn("A connection from {} is refused: {}.", stream.peer(), reason);
   std::vector<std::byte> frame;
   append_text_frame(FrameKind::kRefusal, reason, frame);
-  if (!stream.send(frame)) spdlog::debug("{} has gone without the reason.", stream.peer());
+  if (!stream.try_send(frame)) spdlog::debug("{} has gone without the reason.", stream.peer());
 }
 
 Result<std::optional<Greeted>> Greetings::next(std::chrono::milliseconds most) {

@@ -19,6 +19,7 @@
 #include "engine/hosts/forming.h"
 #include "engine/hosts/frames.h"
 #include "engine/hosts/link_mesh.h"
+#include "engine/hosts/peer.h"
 
 namespace lockstep {
 
@@ -33,42 +34,11 @@ using std::chrono::milliseconds;
 constexpr microseconds kSpin{300};
 // The longest wait for a descriptor, after which all else is looked at.
 constexpr milliseconds kLongestSleep{250};
-constexpr milliseconds kRetry{1};       // of reading while another thread sends
-constexpr milliseconds kLeaving{200};   // to tell the others
-constexpr size_t kCommandsMost = 8;     // that have come and were not asked for
-constexpr uint64_t kWake = UINT64_MAX;  // of an event: not a peer's
-constexpr int kSilentLooks = 2;         // at a silent host, before it counts as such
-
-// Commands that have come, in their order; their buffers stay.
-class CommandRing {
- public:
-  bool is_empty() const { return count_ == 0; }
-  bool is_full() const { return count_ == kCommandsMost; }
-  // Exchanges buffers, so that none is copied.
-  void push(ControlStream& stream) {
-    stream.swap_payload(commands_[(first_ + count_++) % kCommandsMost]);
-  }
-  void pop(std::vector<std::byte>& command) {
-    command.swap(commands_[first_]);
-    first_ = (first_ + 1) % kCommandsMost;
-    --count_;
-  }
-
- private:
-  std::array<std::vector<std::byte>, kCommandsMost> commands_;
-  size_t first_ = 0;
-  size_t count_ = 0;
-};
-
-// Another host, to which there is a control connection.
-struct Peer {
-  size_t host = 0;
-  std::unique_ptr<ControlStream> stream;
-  Turn reading;  // frames from it, and handling them
-  // The control thread's.
-  bool read_again = false;
-  int silent_looks = 0;
-};
+constexpr milliseconds kRetry{1};         // of reading while another thread sends
+constexpr milliseconds kLeaving{200};     // to tell the others
+constexpr milliseconds kTellEvery{1000};  // of whom is waited for
+constexpr uint64_t kWake = UINT64_MAX;    // of an event: not a peer's
+constexpr int kSilentLooks = 2;           // at a silent host, before it counts as such
 
 class FormedGroup final : public HostGroup {
  public:
@@ -330,11 +300,7 @@ void FormedGroup::leave() {
   }
   const auto deadline = Clock::now() + kLeaving;
   for (const auto& peer : peers_) {
-    while (true) {
-      const auto sent = peer->stream->try_send(last);
-      if (!sent || *sent || Clock::now() > deadline) break;
-      std::this_thread::sleep_for(kRetry);
-    }
+    say_last(*peer->stream, last, deadline);
     // A connection that is closed with something unread in it may take the last words with it.
     if (peer->reading.try_take()) {
       for (auto frame = peer->stream->receive(); frame && *frame;) frame = peer->stream->receive();

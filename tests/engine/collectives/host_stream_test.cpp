@@ -6,7 +6,9 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <atomic>
 #include <string_view>
+#include <thread>
 
 #include "engine/base/descriptor.h"
 #include "engine/collectives/host_address.h"
@@ -158,6 +160,46 @@ TEST_P(HostStreams, a_host_that_does_not_receive_is_given_up_after_the_patience)
   const auto sent = hosts.connected->send(bytes);
   ASSERT_FALSE(sent.has_value());
   EXPECT_EQ(sent.error().kind, ErrorKind::kMachineRefused);
+}
+
+TEST_P(HostStreams, a_host_that_takes_a_byte_now_and_then_is_given_up_in_time) {
+  const ConnectedHosts hosts = connect();
+  std::atomic<bool> is_over = false;
+  std::thread slow([&] {
+    std::byte one = {};
+    while (!is_over && hosts.accepted->receive({&one, 1})) std::this_thread::sleep_for(1ms);
+  });
+  // At that rate they would take days.
+  const std::vector<std::byte> bytes(size_t{256} << 20U);
+  const auto sent = hosts.connected->send_within(bytes, 500ms);
+  is_over = true;
+  hosts.connected->shut_down();
+  slow.join();
+  ASSERT_FALSE(sent.has_value());
+  EXPECT_EQ(sent.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(sent.error().message, HasSubstr("127.0.0.1"));
+  EXPECT_THAT(sent.error().message, HasSubstr("bytes are left after 500 ms"));
+}
+
+TEST_P(HostStreams, what_goes_without_waiting_is_sent_and_the_rest_later) {
+  const ConnectedHosts hosts = connect();
+  std::mt19937_64 random(28);
+  const auto bytes = random_bytes(random, size_t{64} << 20U);
+  // Nobody receives: not all of it goes, and no call waits for the patience of a minute.
+  size_t sent = 0;
+  while (true) {
+    const auto some = hosts.connected->send_some(std::span(bytes).subspan(sent));
+    ASSERT_TRUE(some) << some.error().message;
+    if (*some == 0) break;
+    sent += *some;
+  }
+  ASSERT_LT(sent, bytes.size());
+  std::vector<std::byte> got(bytes.size());
+  const auto [one, two] =
+      both_at_once([&] { return hosts.connected->send(std::span(bytes).subspan(sent)); },
+                   [&] { return hosts.accepted->receive(got); });
+  ASSERT_TRUE(one && two);
+  EXPECT_TRUE(got == bytes);
 }
 
 TEST_P(HostStreams, shutting_down_from_another_thread_ends_a_wait_and_all_later_calls) {
