@@ -56,6 +56,10 @@ Result<void> check_options(const HostOptions& options) {
     return invalid_input("{} addresses were given for {} hosts: give the leader's or all",
                          options.addresses.size(), options.count);
   }
+  if (options.group.size() > kGroupBytesMost) {
+    return invalid_input("a group's name has {} bytes, more than {}", options.group.size(),
+                         kGroupBytesMost);
+  }
   if (options.patience < milliseconds(4)) {
     return invalid_input("hosts cannot be lost after {} ms", options.patience.count());
   }
@@ -141,6 +145,12 @@ class LeaderForming {
     if (hello.version != options_.version) {
       return fmt::format("host 0 runs version {}, this one {}: all hosts run the same",
                          options_.version, hello.version);
+    }
+    if (hello.group != options_.group) {
+      return fmt::format(
+          "host 0 is of the group '{}', this one of '{}': all hosts of a group are given the same "
+          "--hosts, or the same --hosts-group",
+          options_.group, hello.group);
     }
     if (hello.count != options_.count) {
       return fmt::format("host 0 expects {} hosts, this one was given {}", options_.count,
@@ -341,6 +351,7 @@ class FollowerForming {
     hello.version = options_.version;
     if (has_address()) hello.listens_at = options_.addresses[options_.index];
     hello.listens_port = listener_->port();
+    hello.group = options_.group;
     return hello;
   }
 

@@ -20,17 +20,18 @@ constexpr size_t kVersionBytesMost = 64;
 
 // The longest payload of each kind, by its number.
 constexpr size_t kPayloadBytesMost[] = {
-    0,                                                                                  // none
-    4 + 4 + 4 + sizeof(HostNonce) + 2 + kVersionBytesMost + 2 + kAddressBytesMost + 2,  // kHello
-    kTextBytesMost,                                                                     // kRefusal
-    sizeof(HostNonce) + 4 + kMostHosts*(2 + kAddressBytesMost),                         // kWelcome
-    4 + sizeof(HostNonce) + 4 + 4,  // kLinkHello
-    0,                              // kLinkWelcome
-    0,                              // kPing
-    4 + kDocumentBytesMost,         // kDocument
-    kCommandBytesMost,              // kCommand
-    1 + kTextBytesMost,             // kFailure
-    0,                              // kGoodbye
+    0,  // none
+    4 + 4 + 4 + sizeof(HostNonce) + 2 + kVersionBytesMost + 2 + kAddressBytesMost + 2 + 2 +
+        kGroupBytesMost,                                         // kHello
+    kTextBytesMost,                                              // kRefusal
+    sizeof(HostNonce) + 4 + kMostHosts*(2 + kAddressBytesMost),  // kWelcome
+    4 + sizeof(HostNonce) + 4 + 4,                               // kLinkHello
+    0,                                                           // kLinkWelcome
+    0,                                                           // kPing
+    4 + kDocumentBytesMost,                                      // kDocument
+    kCommandBytesMost,                                           // kCommand
+    1 + kTextBytesMost,                                          // kFailure
+    0,                                                           // kGoodbye
 };
 
 // Appends values to a frame, whose head is completed in the end.
@@ -138,6 +139,7 @@ void append_frame(const Hello& hello, std::vector<std::byte>& to) {
   writer.add_string(hello.version, kVersionBytesMost);
   writer.add_string(hello.listens_at, kAddressBytesMost);
   writer.add_number(hello.listens_port);
+  writer.add_string(hello.group, kGroupBytesMost);
 }
 
 void append_frame(const LinkHello& hello, std::vector<std::byte>& to) {
@@ -207,6 +209,7 @@ Result<Hello> decode_hello(std::span<const std::byte> payload) {
   hello.version = reader.take_string(kVersionBytesMost);
   hello.listens_at = reader.take_string(kAddressBytesMost);
   hello.listens_port = reader.take_number<uint16_t>();
+  hello.group = reader.take_string(kGroupBytesMost);
   if (!reader.has_ended()) return malformed("a hello", payload.size());
   return hello;
 }

@@ -17,9 +17,10 @@ namespace lockstep {
 
 // Changes with what frames say. Heads, refusals and the first four bytes of hellos stay as they
 // are: by them a host tells one of another version why it is refused.
-inline constexpr uint32_t kHostProtocol = 1;
+inline constexpr uint32_t kHostProtocol = 2;
 
 inline constexpr size_t kMostHosts = 256;
+inline constexpr size_t kGroupBytesMost = 256;  // of a group's name
 inline constexpr size_t kDocumentBytesMost = size_t{1} << 20U;
 inline constexpr size_t kCommandBytesMost = size_t{16} << 20U;
 
@@ -61,6 +62,7 @@ struct Hello {
   std::string version;        // of the host's program
   std::string listens_at;     // as the host was given it; empty: the leader sees where it is
   uint16_t listens_port = 0;  // at which it takes links
+  std::string group;          // HostOptions::group
 };
 
 struct LinkHello {

@@ -18,6 +18,9 @@ struct HostOptions {
   // "name:port" of every host, the leader's first; or the leader's alone, where the others tell it
   // theirs.
   std::vector<std::string> addresses;
+  // The group's name, at most 256 bytes: hosts that were given another one are refused, whatever
+  // else they know.
+  std::string group;
   // Known to all hosts, from a file; none: connections are neither encrypted nor authenticated.
   std::optional<SecretKey> secret;
   bool may_be_insecure = false;  // no secret is needed, wherever the hosts are

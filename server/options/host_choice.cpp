@@ -1,5 +1,7 @@
 #include "server/options/host_choice.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <charconv>
 #include <fstream>
@@ -7,6 +9,7 @@
 #include <optional>
 #include <string_view>
 
+#include "engine/base/digest.h"
 #include "engine/base/key_file.h"
 #include "server/options/version.h"
 
@@ -15,6 +18,7 @@ namespace {
 
 constexpr size_t kSecretBytesLeast = 16;
 constexpr size_t kSecretBytesMost = 4096;
+constexpr size_t kGroupBytesMost = 200;  // a longer one is told from others by its digest
 constexpr std::string_view kLeaderPort = ":7070";
 
 using Environment = std::vector<std::pair<std::string, std::string>>;
@@ -82,6 +86,20 @@ Result<void> choose_index(const GivenHosts& given, const Environment& environmen
   return {};
 }
 
+// By what hosts of other groups are told, which may know the same secret.
+std::string choose_group(const GivenHosts& given, const Environment& environment) {
+  std::string group = given.group;
+  if (group.empty()) group = variable(environment, "LWS_LEADER_ADDRESS").value_or("");
+  if (group.empty()) group = fmt::format("{}", fmt::join(given.addresses, ","));
+  std::ranges::replace_if(
+      group, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  if (group.size() <= kGroupBytesMost) return group;
+  Digest digest;
+  digest.add(group);
+  return fmt::format("{}... ({})", group.substr(0, kGroupBytesMost - 40),
+                     digest.finish().substr(0, 16));
+}
+
 Result<SecretKey> read_secret(const std::string& path) {
   if (auto checked = check_key_file(path, "--hosts-secret"); !checked) {
     return std::unexpected(checked.error());
@@ -116,6 +134,7 @@ Result<HostOptions> choose_hosts(const GivenHosts& given, const Environment& env
     if (!secret) return std::unexpected(secret.error());
     hosts.secret = *secret;
   }
+  hosts.group = choose_group(given, environment);
   hosts.may_be_insecure = given.insecure;
   if (given.transport == "ucx" && !given.insecure) {
     return invalid_input(

@@ -218,6 +218,10 @@ const std::vector<OptionRow>& rows() {
       {"leader", kGroups, kText, "", 0, 0, {},
        "With --host-count: NAME:PORT of the leader. Empty: LWS_LEADER_ADDRESS, port 7070",
        [](const Json& v, Options& o) { o.hosts.leader = v.get<std::string>(); }},
+      {"hosts-group", kGroups, kText, "", 0, 0, {},
+       "The group's name, by which hosts of another are turned away that know its secret. Empty: "
+       "LWS_LEADER_ADDRESS, else the addresses of --hosts",
+       [](const Json& v, Options& o) { o.hosts.group = v.get<std::string>(); }},
       {"hosts-secret", kGroups, kText, "", 0, 0, {},
        "File with the secret that all hosts share, 16 bytes or more: they talk over TLS, and "
        "those that do not know it are turned away",

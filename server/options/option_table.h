@@ -21,6 +21,7 @@ struct GivenHosts {
   std::optional<size_t> count = {};         // instead, with the leader's address
   std::string leader = {};
   std::optional<size_t> index = {};
+  std::string group = {};
   std::string secret_file = {};
   bool insecure = false;
   double silent_seconds = 5;

@@ -172,6 +172,15 @@ TEST(Forming, a_host_of_another_version_is_refused) {
   EXPECT_TRUE(error.message.contains("host 0 runs version test, this one older")) << error.message;
 }
 
+// It knows the secret: it was sent to the wrong leader.
+TEST(Forming, a_host_of_another_group_is_refused_and_both_are_named) {
+  const Error error = refusal_of([](HostOptions& options) { options.group = "a:1,b:1"; });
+  EXPECT_EQ(error.kind, ErrorKind::kInvalidInput);
+  EXPECT_TRUE(error.message.contains("host 0 is of the group 'test', this one of 'a:1,b:1'"))
+      << error.message;
+  EXPECT_TRUE(error.message.contains("--hosts-group")) << error.message;
+}
+
 TEST(Forming, a_host_with_another_secret_is_refused) {
   const Error error = refusal_of([](HostOptions& options) { options.secret->fill({}); });
   EXPECT_EQ(error.kind, ErrorKind::kMachineRefused);
@@ -208,7 +217,7 @@ TEST(Forming, strangers_do_not_keep_a_group_from_forming) {
   const Frame answer = next_frame(*newer);
   EXPECT_EQ(answer.kind, FrameKind::kRefusal);
   EXPECT_EQ(decode_text(answer.payload),
-            "version 2 of the hosts' protocol came, and 1 is known: all hosts run the same version "
+            "version 3 of the hosts' protocol came, and 2 is known: all hosts run the same version "
             "of this program");
 
   FormingHost second(host_options(2, 1, leader));
@@ -245,6 +254,9 @@ TEST(Forming, what_does_not_fit_is_refused_before_anything_is_done) {
   options.addresses.resize(2, own_address());
   EXPECT_EQ(refusal(options).message,
             "2 addresses were given for 3 hosts: give the leader's or all");
+  options = host_options(2, 0, own_address());
+  options.group = std::string(257, 'x');
+  EXPECT_EQ(refusal(options).message, "a group's name has 257 bytes, more than 256");
   options = host_options(2, 1, "no address");
   EXPECT_EQ(refusal(options).kind, ErrorKind::kInvalidInput);
 

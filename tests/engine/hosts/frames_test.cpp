@@ -25,7 +25,8 @@ Hello some_hello() {
           .run = random_nonce(),
           .version = "1.2.3",
           .listens_at = "node-2:7070",
-          .listens_port = 7071};
+          .listens_port = 7071,
+          .group = "node-0:7070,node-1:7070"};
 }
 
 TEST(Frames, hellos_come_back) {
@@ -41,6 +42,7 @@ TEST(Frames, hellos_come_back) {
   EXPECT_EQ(decoded->version, hello.version);
   EXPECT_EQ(decoded->listens_at, hello.listens_at);
   EXPECT_EQ(decoded->listens_port, hello.listens_port);
+  EXPECT_EQ(decoded->group, hello.group);
 }
 
 TEST(Frames, hellos_of_links_come_back) {

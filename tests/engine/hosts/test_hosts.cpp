@@ -24,6 +24,7 @@ HostOptions host_options(size_t count, size_t index, const std::string& leader,
   options.secret = secret;
   options.patience = std::chrono::seconds(30);
   options.version = "test";
+  options.group = "test";
   options.transport = "tcp";  // others have their own tests
   return options;
 }
@@ -96,6 +97,7 @@ Hello hello_of(uint32_t count, uint32_t index) {
   hello.index = index;
   hello.run = random_nonce();
   hello.version = "test";
+  hello.group = "test";
   return hello;
 }
 
