@@ -27,6 +27,7 @@ struct ReceivedBatch::Counts {
 namespace {
 
 constexpr uint32_t kSegments = 2;
+constexpr size_t kStateCopiesMost = 4;  // of a pass, for each slot
 
 template <typename Value>
 void append(std::span<const Value> values, std::vector<std::byte>& to) {
@@ -84,14 +85,11 @@ void write_pass(const Batch& batch, std::vector<std::byte>& to) {
   write_batch(batch, to);
 }
 
-void write_hidden_row(uint32_t token, HiddenForm form, std::vector<std::byte>& to) {
-  to.assign(1, static_cast<std::byte>(CommandKind::kHiddenRow));
-  const uint32_t numbers[] = {token, static_cast<uint32_t>(form)};
+void write_hidden_rows(uint32_t first_token, uint32_t count, HiddenForm form,
+                       std::vector<std::byte>& to) {
+  to.assign(1, static_cast<std::byte>(CommandKind::kHiddenRows));
+  const uint32_t numbers[] = {first_token, count, static_cast<uint32_t>(form)};
   append(std::span<const uint32_t>(numbers), to);
-}
-
-void write_end(std::vector<std::byte>& to) {
-  to.assign(1, static_cast<std::byte>(CommandKind::kEnd));
 }
 
 Result<Command> read_command(std::span<const std::byte> bytes) {
@@ -99,21 +97,19 @@ Result<Command> read_command(std::span<const std::byte> bytes) {
   Command command;
   command.kind = static_cast<CommandKind>(bytes.front());
   const auto rest = bytes.subspan(1);
-  uint32_t numbers[2] = {};
+  uint32_t numbers[3] = {};
   switch (command.kind) {
     case CommandKind::kPass:
       command.batch = rest;
       return command;
-    case CommandKind::kHiddenRow:
+    case CommandKind::kHiddenRows:
       if (rest.size() != sizeof(numbers)) break;
       std::memcpy(numbers, rest.data(), sizeof(numbers));
-      if (numbers[1] > kLastForm) break;
-      command.token = numbers[0];
-      command.form = static_cast<HiddenForm>(numbers[1]);
+      if (numbers[2] > kLastForm) break;
+      command.first_token = numbers[0];
+      command.token_count = numbers[1];
+      command.form = static_cast<HiddenForm>(numbers[2]);
       return command;
-    case CommandKind::kEnd:
-      if (rest.empty()) return command;
-      break;
   }
   return invalid_input("a command of kind {} with {} bytes is none", static_cast<int>(bytes[0]),
                        bytes.size());
@@ -142,6 +138,16 @@ void write_batch(const Batch& batch, std::vector<std::byte>& to) {
   append(std::span<const uint32_t>(batch.logit_tokens), to);
   append(std::span<const uint32_t>(batch.cleared_pages), to);
   append(std::span<const float>(batch.given_rows), to);
+}
+
+size_t command_bytes_most(const BatchLimits& limits) {
+  const size_t pages = divide_up(limits.context_tokens, kPageTokens) * limits.group_count;
+  const size_t words = limits.sequence_count * (1 + pages) + limits.sequence_count +
+                       kStateCopiesMost * limits.state_slots * 2 + limits.logit_rows +
+                       limits.page_count;
+  const size_t token_bytes = sizeof(BatchToken) + limits.given_columns * sizeof(float);
+  return 1 + sizeof(ReceivedBatch::Counts) + limits.batch_tokens * token_bytes +
+         words * sizeof(uint32_t);
 }
 
 Result<void> ReceivedBatch::read(std::span<const std::byte> bytes) {
@@ -218,7 +224,7 @@ Result<void> ReceivedBatch::check_counts(const Counts& counts) const {
     return invalid_input("{} pages are cleared of {}", counts.cleared, limits_.page_count);
   }
   // A pass copies a slot a few times at most.
-  if (counts.copies > 4 * limits_.state_slots) {
+  if (counts.copies > kStateCopiesMost * limits_.state_slots) {
     return invalid_input("{} copies of states among {} slots", counts.copies, limits_.state_slots);
   }
   return {};

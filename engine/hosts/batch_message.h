@@ -14,22 +14,22 @@
 namespace lockstep {
 
 enum class CommandKind : uint8_t {
-  kPass = 1,       // a batch follows: run it
-  kHiddenRow = 2,  // of the last pass: the token's index and the row's form follow
-  kEnd = 3,        // no commands follow
+  kPass = 1,        // a batch follows: run it
+  kHiddenRows = 2,  // of the last pass: of which tokens follows, and the rows' form
 };
 
 struct Command {
-  CommandKind kind = CommandKind::kEnd;
-  uint32_t token = 0;                // of kHiddenRow
-  HiddenForm form = {};              // of kHiddenRow
+  CommandKind kind = CommandKind::kPass;
+  uint32_t first_token = 0;  // of kHiddenRows
+  uint32_t token_count = 0;
+  HiddenForm form = {};
   std::span<const std::byte> batch;  // of kPass, in the bytes that were read
 };
 
 // Each replaces what is in `to`, whose capacity is used again.
 void write_pass(const Batch& batch, std::vector<std::byte>& to);
-void write_hidden_row(uint32_t token, HiddenForm form, std::vector<std::byte>& to);
-void write_end(std::vector<std::byte>& to);
+void write_hidden_rows(uint32_t first_token, uint32_t count, HiddenForm form,
+                       std::vector<std::byte>& to);
 
 // Fails with kInvalidInput for anything else.
 Result<Command> read_command(std::span<const std::byte> bytes);
@@ -50,6 +50,9 @@ struct BatchLimits {
   size_t context_tokens = 0;  // of the longest sequence
 };
 
+// The bytes of the longest command under these limits.
+size_t command_bytes_most(const BatchLimits& limits);
+
 // A batch that came as bytes, and what its spans lie in. One thread at a time.
 class ReceivedBatch {
  public:
@@ -63,6 +66,7 @@ class ReceivedBatch {
   const Batch& batch() const { return batch_; }
 
  private:
+  friend size_t command_bytes_most(const BatchLimits& limits);
   struct Counts;
 
   Result<void> fill(std::span<const std::byte> bytes);

@@ -90,7 +90,7 @@ class ControlStream {
   std::array<std::byte, kFrameHeadBytes> head_ = {};
   size_t head_filled_ = 0;
   std::optional<FrameHead> decoded_;
-  size_t payload_bytes_most_ = kCommandBytesMost;
+  size_t payload_bytes_most_ = kFirstCommandBytesMost;
   std::vector<std::byte> payload_;
   size_t payload_filled_ = 0;
   bool was_busy_ = false;

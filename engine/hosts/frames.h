@@ -22,7 +22,9 @@ inline constexpr uint32_t kHostProtocol = 2;
 inline constexpr size_t kMostHosts = 256;
 inline constexpr size_t kGroupBytesMost = 256;  // of a group's name
 inline constexpr size_t kDocumentBytesMost = size_t{1} << 20U;
-inline constexpr size_t kCommandBytesMost = size_t{16} << 20U;
+inline constexpr size_t kCommandBytesMost = size_t{1} << 30U;
+// Until the hosts know how long commands get.
+inline constexpr size_t kFirstCommandBytesMost = size_t{16} << 20U;
 
 enum class FrameKind : uint8_t {
   kHello = 1,      // a follower's first, to the leader

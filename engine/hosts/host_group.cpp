@@ -55,7 +55,7 @@ class FormedGroup final : public HostGroup {
       peers_.push_back(std::make_unique<Peer>());
       peers_.back()->host = host;
       peers_.back()->stream = std::move(formed.streams[host]);
-      peers_.back()->stream->bound_payloads(kCommandBytesMost);
+      peers_.back()->stream->bound_payloads(command_bytes_most_);
     }
     append_frame(FrameKind::kPing, {}, ping_);
   }
@@ -100,6 +100,7 @@ class FormedGroup final : public HostGroup {
     CHECK(host < links_.size() && links_[host], "there is no link with host {}", host);
     return *links_[host];
   }
+  Result<void> bound_commands(size_t bytes_most) override;
   Result<void> send_command(std::span<const std::byte> command) override;
   Result<std::span<const std::byte>> next_command() override;
 
@@ -173,6 +174,7 @@ class FormedGroup final : public HostGroup {
   std::unique_ptr<HostListener> listener_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::vector<std::byte> ping_;
+  size_t command_bytes_most_ = kFirstCommandBytesMost;
   Descriptor epoll_;
   Descriptor wake_;
   std::vector<std::byte> command_frame_;  // the leader's
@@ -472,10 +474,26 @@ void FormedGroup::keep_link(size_t host, std::unique_ptr<HostLink> link) {
   if (failure_) links_[host]->shut_down();
 }
 
+Result<void> FormedGroup::bound_commands(size_t bytes_most) {
+  if (bytes_most > kCommandBytesMost) {
+    return invalid_input(
+        "a pass may have {} MiB of page tables and tokens, and hosts send one another at most {}: "
+        "use a smaller --sequences, --batch-tokens or --context",
+        bytes_most >> 20U, kCommandBytesMost >> 20U);
+  }
+  command_bytes_most_ = std::max(bytes_most, kFirstCommandBytesMost);
+  for (const auto& peer : peers_) {
+    peer->reading.take();
+    peer->stream->bound_payloads(command_bytes_most_);
+    peer->reading.give();
+  }
+  return {};
+}
+
 Result<void> FormedGroup::send_command(std::span<const std::byte> command) {
   CHECK(leads(), "host {} does not lead", index());
-  if (command.size() > kCommandBytesMost) {
-    return invalid_input("a command of {} bytes is beyond {}", command.size(), kCommandBytesMost);
+  if (command.size() > command_bytes_most_) {
+    return invalid_input("a command of {} bytes is beyond {}", command.size(), command_bytes_most_);
   }
   if (const auto failed = failure()) return std::unexpected(*failed);
   command_frame_.clear();

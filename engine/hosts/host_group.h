@@ -55,8 +55,11 @@ class HostGroup {
   virtual Result<void> open_links(size_t bytes_most) = 0;
   virtual HostLink& link(size_t host) = 0;  // not of this host itself
 
-  // From here on the leader leads. Leader: a command to all followers, of at most 16 MiB; returns
-  // when it is on its way. No allocation once its size has been seen.
+  // The longest command: the same on all hosts, which call it before the first; without it 16 MiB.
+  // Fails with kInvalidInput beyond 1 GiB.
+  virtual Result<void> bound_commands(size_t bytes_most) = 0;
+  // From here on the leader leads. Leader: a command to all followers; returns when it is on its
+  // way. No allocation once its size has been seen.
   virtual Result<void> send_command(std::span<const std::byte> command) = 0;
   // Follower: the leader's next command; blocks. Valid until the next call. Fails as the group has.
   virtual Result<std::span<const std::byte>> next_command() = 0;

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/base/checked_math.h"
 #include "engine/pass/form_writer.h"
 #include "engine/runtime/hosts/host_exchange.h"
 
@@ -49,8 +50,7 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
       layout_(ranks.root_plan().batch_tokens, needs_.attention_blocks, needs_.prompt_blocks,
               ranks.root_plan().kv.windows),
       input_{.kernels = &kernels, .layout = &layout_, .panel_streams = preferred_panel_streams()},
-      results_(ranks.count()),
-      hidden_sums_((hidden_width() + kChunkColumns - 1) / kChunkColumns) {
+      results_(ranks.count()) {
   draws_.reserve(ranks.root_plan().logit_rows);
 }
 
@@ -114,33 +114,52 @@ Result<std::span<const float>> Executor::fetch_logits(size_t row) {
 
 // By the thread that has run the pass: the workers have left it, and nobody writes to the residual
 // before the next one.
-Result<void> Executor::read_hidden_row(size_t token, std::span<float> row, HiddenForm form) {
-  CHECK(row.size() == hidden_width(), "space for {} columns of a hidden row of {}", row.size(),
-        hidden_width());
-  CHECK(token < token_count_, "token {} is not in the batch", token);
+Result<void> Executor::read_hidden_rows(size_t first_token, std::span<float> rows,
+                                        HiddenForm form) {
+  const size_t width = hidden_width();
+  const size_t count = rows.size() / width;
+  CHECK(count > 0 && count * width == rows.size() && count <= hidden_rows_at_once(),
+        "space for {} floats of hidden rows of {}, of which {} are read at once", rows.size(),
+        width, hidden_rows_at_once());
+  CHECK(first_token + count <= token_count_, "tokens {} to {} are not in the batch", first_token,
+        first_token + count);
   if (failure_) return std::unexpected(*failure_);
-  if (HostExchange* const hosts = ranks_.hosts(); hosts != nullptr && hosts->leads()) {
-    if (auto asked = hosts->ask_for_hidden_row(token, form); !asked) return fail(asked.error());
+  const size_t chunks = divide_up(width, kChunkColumns);
+  hidden_sums_.resize(count * chunks);
+  const auto row_of = [&](size_t row) { return rows.subspan(row * width, width); };
+  const auto sums_of = [&](size_t row) {
+    return std::span(hidden_sums_).subspan(row * chunks, chunks);
+  };
+  HostExchange* const hosts = ranks_.hosts();
+  if (hosts != nullptr && hosts->leads()) {
+    auto asked = hosts->ask_for_hidden_rows(first_token, count, form);
+    if (!asked) return fail(asked.error());
   }
-  for (size_t rank = 0; rank < ranks_.count(); ++rank) {
-    auto taken = take_hidden(ranks_[rank], token, row, form);
-    if (!taken) return fail(taken.error());
-  }
-  if (HostExchange* const hosts = ranks_.hosts(); hosts != nullptr) {
-    if (auto gathered = hosts->gather_hidden_row(row, hidden_sums_); !gathered) {
-      return fail(gathered.error());
+  for (size_t row = 0; row < count; ++row) {
+    for (size_t rank = 0; rank < ranks_.count(); ++rank) {
+      auto taken = take_hidden(ranks_[rank], first_token + row, row_of(row), sums_of(row), form);
+      if (!taken) return fail(taken.error());
     }
   }
+  if (hosts != nullptr) {
+    auto gathered = hosts->gather_hidden_rows(count, rows, hidden_sums_);
+    if (!gathered) return fail(gathered.error());
+  }
   if (form == HiddenForm::kResidual) return {};
-  const float factor =
-      norm_factor(hidden_sums_.data(), row.size(), ranks_.root_plan().hidden.epsilon);
-  for (float& value : row) value *= factor;
+  for (size_t row = 0; row < count; ++row) {
+    const float factor = norm_factor(sums_of(row).data(), width, ranks_.root_plan().hidden.epsilon);
+    for (float& value : row_of(row)) value *= factor;
+  }
   return {};
 }
 
-// The rank's columns of the row; to be normed, times the norm's weights.
+size_t Executor::hidden_rows_at_once() const {
+  return lockstep::hidden_rows_at_once(hidden_width());
+}
+
+// The rank's columns of the row; to be normed, times the norm's weights, with the sums of chunks.
 Result<void> Executor::take_hidden(Rank& rank, size_t token, std::span<float> row,
-                                   HiddenForm form) {
+                                   std::span<float> sums, HiddenForm form) {
   const HiddenRows& part = rank.plan().hidden;
   const size_t count = part.columns.size();
   if (count == 0) return {};
@@ -151,7 +170,7 @@ Result<void> Executor::take_hidden(Rank& rank, size_t token, std::span<float> ro
     return {};
   }
   kernels_.weigh(held->residual, held->weights, count, row.data() + part.columns.begin,
-                 hidden_sums_.data() + part.columns.begin / kChunkColumns);
+                 sums.data() + part.columns.begin / kChunkColumns);
   return {};
 }
 

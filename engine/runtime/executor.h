@@ -25,7 +25,7 @@ class Executor {
   // plan; it is not needed after the call. Fails with kMachineRefused when a GPU has failed:
   // nothing is asked of it any more then, and every later call fails.
   Result<void> run(const Batch& batch);
-  // The first failure of run(), read_hidden_row() or a row that was fetched, if one has failed.
+  // The first failure of run(), read_hidden_rows() or a row that was fetched, if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
   // Fails as a pass would have; between passes.
   void abandon(Error reason) { failure_ = std::move(reason); }
@@ -50,16 +50,19 @@ class Executor {
   // A hidden row, in f32: what the last norm makes of a token, and logits are products of, or what
   // it reads.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }
-  // Reads that of token `token` of the last batch, whichever its logit tokens are, until the next
-  // run(); `row` is as wide as hidden_width(). The same bits for any number of ranks under
-  // `gather`. Fails as run().
-  Result<void> read_hidden_row(size_t token, std::span<float> row,
-                               HiddenForm form = HiddenForm::kNormed);
+  // The most that are read at once.
+  size_t hidden_rows_at_once() const;
+  // Reads those of the last batch's tokens from the first one on, whichever its logit tokens are,
+  // until the next run(); `rows`: as many as are wanted, each as wide as hidden_width(). The same
+  // bits for any number of ranks under `gather`. Fails as run().
+  Result<void> read_hidden_rows(size_t first_token, std::span<float> rows,
+                                HiddenForm form = HiddenForm::kNormed);
 
  private:
   std::unexpected<Error> fail(const Error& error);
   Result<std::span<const float>> fetch_logits(size_t row);
-  Result<void> take_hidden(Rank& rank, size_t token, std::span<float> row, HiddenForm form);
+  Result<void> take_hidden(Rank& rank, size_t token, std::span<float> row, std::span<float> sums,
+                           HiddenForm form);
 
   Ranks& ranks_;
   const KernelTable& kernels_;
@@ -70,7 +73,7 @@ class Executor {
   std::vector<LogitDrawRequest> draws_;  // its draws
   std::vector<Result<void>> results_;    // of a pass, by rank
   std::optional<Error> failure_;
-  std::vector<float> hidden_sums_;  // of a hidden row's chunks
+  std::vector<float> hidden_sums_;  // of hidden rows' chunks, [row]
 };
 
 }  // namespace lockstep

@@ -34,8 +34,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       unusable_streak_(counters.unusable_submissions),
       hooks_(std::move(hooks)),
       drafters_(drafters),
-      throughput_(executor.pass_deadline()),
-      hidden_row_(executor.hidden_width()) {
+      throughput_(executor.pass_deadline()) {
   batch_.group_count = limits.windows.size();
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);

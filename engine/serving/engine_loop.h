@@ -178,7 +178,7 @@ class EngineLoop {
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
-  std::vector<float> hidden_row_;    // reused
+  std::vector<float> hidden_rows_;   // reused
   std::vector<TokenId> drafts_;      // likewise, of one sequence
   size_t learned_ = 0;               // tokens that drafters were told before this pass
   std::vector<Generation*> staged_;  // for which the stage is to draft before this pass

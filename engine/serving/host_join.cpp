@@ -14,8 +14,10 @@ Result<void> wait_until_loaded(HostGroup& group) {
   return {};
 }
 
-BatchLimits batch_limits(const HostSubject& subject, const ModelLayout& layout, const Plan& plan) {
-  return {.vocabulary_size = subject.model.vocabulary_size,
+BatchLimits batch_limits(const Model& model, const ModelLayout& layout,
+                         const HostExchange& exchange) {
+  const Plan& plan = exchange.plans()[layout.first_rank()];
+  return {.vocabulary_size = model.vocabulary_size,
           .batch_tokens = plan.batch_tokens,
           .logit_rows = plan.logit_rows,
           .sequence_count = plan.batch_tokens,
@@ -24,6 +26,11 @@ BatchLimits batch_limits(const HostSubject& subject, const ModelLayout& layout, 
           .state_slots = plan.states.slot_count,
           .given_columns = plan.given_columns,
           .context_tokens = layout.context_tokens};
+}
+
+Result<void> open_group(HostGroup& group, const BatchLimits& limits, const HostExchange& exchange) {
+  if (auto bound = group.bound_commands(command_bytes_most(limits)); !bound) return bound;
+  return group.open_links(exchange.bytes_most());
 }
 
 }  // namespace
@@ -46,7 +53,7 @@ Result<void> HostJoin::agree(const Model& model, Result<void> sized, ModelLayout
 
 Result<void> HostJoin::open(const Model& model, const ModelLayout& layout) {
   exchange_ = std::make_unique<HostExchange>(*group_, *layout.hosts, plans_of_hosts(model, layout));
-  return group_->open_links(exchange_->bytes_most());
+  return open_group(*group_, batch_limits(model, layout, *exchange_), *exchange_);
 }
 
 Result<std::unique_ptr<Ranks>> HostJoin::make_ranks(const Model& model, const ModelLayout& layout,
@@ -61,9 +68,8 @@ Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
   spdlog::info("this host's weights are loaded; waiting for those of the others");
   if (auto loaded = wait_until_loaded(*group_); !loaded) return std::unexpected(loaded.error());
   if (group_->leads()) return watch_group(*group_, executor, loop);
-  const Plan& plan = exchange_->plans()[layout.first_rank()];
   return follow_leader(
-      group_, executor, *exchange_, batch_limits(subject, layout, plan),
+      group_, executor, *exchange_, batch_limits(subject.model, layout, *exchange_),
       [this, subject, &layout](const std::atomic<bool>& stop,
                                const std::function<void(HostGroup*)>& formed) {
         return form_again(subject, layout, stop, formed);
@@ -94,7 +100,9 @@ Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
         "the hosts now cut the model otherwise, or have another context: this host has to load its "
         "weights anew (--context and --shares keep both as they are)");
   }
-  if (agreed) agreed = (*group)->open_links(exchange_->bytes_most());  // equal plans, equal bytes
+  // Equal plans: equal limits and bytes.
+  if (agreed)
+    agreed = open_group(**group, batch_limits(subject.model, next, *exchange_), *exchange_);
   if (agreed) agreed = wait_until_loaded(**group);
   if (agreed) return group;
   (*group)->fail(agreed.error());

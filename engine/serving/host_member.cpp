@@ -54,7 +54,6 @@ class Follower final : public HostMember {
         batch_(limits),
         form_again_(std::move(form_again)),
         loop_(loop),
-        hidden_row_(executor.hidden_width()),
         current_(group.get()),
         thread_([this] { work(); }) {}
   ~Follower() override {
@@ -99,16 +98,21 @@ class Follower final : public HostMember {
   Result<void> obey(std::span<const std::byte> bytes) {
     auto command = read_command(bytes);
     if (!command) return std::unexpected(command.error());
-    if (command->kind == CommandKind::kEnd) return unavailable("the leader has ended");
-    if (command->kind == CommandKind::kHiddenRow) {
-      if (command->token >= batch_.batch().tokens.size()) {
-        return invalid_input("the leader asks for hidden row {} of a pass of {} tokens",
-                             command->token, batch_.batch().tokens.size());
-      }
-      return executor_.read_hidden_row(command->token, hidden_row_, command->form);
-    }
+    if (command->kind == CommandKind::kHiddenRows) return send_hidden_rows(*command);
     if (auto read = batch_.read(command->batch); !read) return read;
     return executor_.run(batch_.batch());
+  }
+
+  Result<void> send_hidden_rows(const Command& command) {
+    const size_t tokens = batch_.batch().tokens.size();
+    const size_t count = command.token_count;
+    if (count == 0 || count > executor_.hidden_rows_at_once() || command.first_token > tokens ||
+        count > tokens - command.first_token) {
+      return invalid_input("the leader asks for {} hidden rows from {} on of a pass of {} tokens",
+                           count, command.first_token, tokens);
+    }
+    hidden_rows_.resize(count * executor_.hidden_width());
+    return executor_.read_hidden_rows(command.first_token, hidden_rows_, command.form);
   }
 
   Result<void> join_another() {
@@ -149,7 +153,7 @@ class Follower final : public HostMember {
   ReceivedBatch batch_;
   FormAgain form_again_;
   EngineLoop& loop_;
-  std::vector<float> hidden_row_;
+  std::vector<float> hidden_rows_;
   std::atomic<bool> together_ = true;
   std::atomic<bool> stop_ = false;
   Mutex mutex_;

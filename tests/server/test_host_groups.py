@@ -111,6 +111,18 @@ def test_answers_are_those_of_one_host(group, expected, secret, count):
     assert max(weights) < 1.1 * sum(weights) / count  # each has its own slice
 
 
+def test_embeddings_are_those_of_one_host(group):
+    """Hidden rows of more tokens than are read at once, of which each host has some columns."""
+    body = {"input": ["word " * 300, "A", "Once upon a time"], "encoding_format": "float"}
+    options = ("--workers", "1", "--context", "512")
+    alone = Daemon(DEMO, *options).wait_until_ready()
+    found = alone.post("/v1/embeddings", body).json()["data"]
+    alone.stop()
+    hosts = group(3, "--host-seconds", "60").start().wait_until_ready()
+    assert hosts.leader.post("/v1/embeddings", body).json()["data"] == found
+    assert len(found) == 3
+
+
 def test_uneven_shares_and_several_ranks_on_a_host(group, expected):
     hosts = group(2, "--host-seconds", "60")
     hosts.hosts = [None, None]

@@ -17,8 +17,10 @@ bool goes_to(const ExchangedRows& rows, size_t host) {
   return !rows.is_of_logits() || host == 0;
 }
 
-std::vector<std::vector<std::vector<ExchangedRows>>> rounds_of(std::span<const Plan> plans) {
-  std::vector<std::vector<std::vector<ExchangedRows>>> rounds;
+using Rounds = std::vector<std::vector<std::vector<ExchangedRows>>>;
+
+Rounds rounds_of(std::span<const Plan> plans) {
+  Rounds rounds;
   const std::vector<Step>& steps = plans.front().steps;
   for (const Plan& plan : plans) {
     CHECK(plan.steps.size() == steps.size(), "rank {} has {} steps, rank 0 has {}", plan.rank,
@@ -32,6 +34,37 @@ std::vector<std::vector<std::vector<ExchangedRows>>> rounds_of(std::span<const P
   return rounds;
 }
 
+// The part of a row that these ranks have, with the sums of its chunks.
+size_t hidden_row_bytes(std::span<const Plan> plans, const Range& ranks) {
+  size_t floats = 0;
+  for (size_t rank = ranks.begin; rank < ranks.end; ++rank) {
+    const size_t columns = plans[rank].hidden.columns.size();
+    floats += columns + divide_up(columns, kChunkColumns);
+  }
+  return floats * sizeof(float);
+}
+
+// The bytes of one exchange with another host, at most.
+size_t most_bytes(const Rounds& rounds, std::span<const Plan> plans, const HostRanks& ranks) {
+  size_t most = 0;
+  const size_t hidden_rows = hidden_rows_at_once(plans.front().hidden.width);
+  for (const Range& of_host : ranks.of_host) {
+    most = std::max(most, hidden_rows * hidden_row_bytes(plans, of_host));
+  }
+  for (const auto& round : rounds) {
+    for (const Range& of_host : ranks.of_host) {
+      size_t bytes = 0;
+      for (size_t rank = of_host.begin; rank < of_host.end; ++rank) {
+        for (const ExchangedRows& rows : round[rank]) {
+          bytes += exchanged_bytes_most(rows, plans[rank]);
+        }
+      }
+      most = std::max(most, bytes);
+    }
+  }
+  return most;
+}
+
 }  // namespace
 
 HostExchange::HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans)
@@ -39,23 +72,16 @@ HostExchange::HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> 
       ranks_(std::move(ranks)),
       plans_(std::move(plans)),
       rounds_(rounds_of(plans_)),
-      outgoing_(most_bytes()),
+      outgoing_(most_bytes(rounds_, plans_, ranks_)),
       incoming_(outgoing_.size()) {}
 
-size_t HostExchange::most_bytes() const {
-  size_t most = 0;
-  for (const Round& round : rounds_) {
-    for (const Range& of_host : ranks_.of_host) {
-      size_t bytes = 0;
-      for (size_t rank = of_host.begin; rank < of_host.end; ++rank) {
-        for (const ExchangedRows& rows : round[rank]) {
-          bytes += exchanged_bytes_most(rows, plans_[rank]);
-        }
-      }
-      most = std::max(most, bytes);
-    }
-  }
-  return most;
+size_t hidden_rows_at_once(size_t width) {
+  constexpr size_t kBytes = size_t{1} << 20U;
+  return std::max<size_t>(1, kBytes / (std::max<size_t>(1, width) * sizeof(float)));
+}
+
+uint64_t host_buffer_bytes(std::span<const Plan> plans, const HostRanks& ranks) {
+  return 2 * most_bytes(rounds_of(plans), plans, ranks);  // what goes, and what comes
 }
 
 size_t HostExchange::bytes_of(const Round& round, size_t from_host, size_t to_host) const {
@@ -69,16 +95,25 @@ size_t HostExchange::bytes_of(const Round& round, size_t from_host, size_t to_ho
   return bytes;
 }
 
-// Brings the rows of this host's ranks together; returns their bytes.
+// Brings the rows of this host's ranks together, unless they are there from the exchange with
+// another host; returns their bytes.
 size_t HostExchange::take(const Round& round, size_t to_host) {
   const Range own = ranks_.own();
+  const auto has_logits = [&] {
+    return std::ranges::any_of(round, [](const std::vector<ExchangedRows>& rows) {
+      return std::ranges::any_of(rows, &ExchangedRows::is_of_logits);
+    });
+  };
+  const bool is_taken = taken_ && ((taken_->to_host == 0) == (to_host == 0) || !has_logits());
+  if (is_taken) return taken_->bytes;
   std::byte* to = outgoing_.data();
   for (size_t rank = own.begin; rank < own.end; ++rank) {
     for (const ExchangedRows& rows : round[rank]) {
       if (goes_to(rows, to_host)) to = take_rows(rows, *batch_, own_ranks_[rank - own.begin], to);
     }
   }
-  return static_cast<size_t>(to - outgoing_.data());
+  taken_ = Taken{to_host, static_cast<size_t>(to - outgoing_.data())};
+  return taken_->bytes;
 }
 
 // Every rank here has a copy of what another has computed; of the logits there is one.
@@ -132,6 +167,7 @@ void HostExchange::exchange() {
   const Round& round = rounds_[next_round_++];
   if (!result_) return;
   const auto start = std::chrono::steady_clock::now();
+  taken_.reset();
   result_ = exchange_with_all(round);
   const auto spent = std::chrono::steady_clock::now() - start;
   exchange_ns_.fetch_add(std::chrono::nanoseconds(spent).count(), std::memory_order_relaxed);
@@ -186,28 +222,53 @@ Result<void> HostExchange::send_and_receive(const Round& round) {
   return {};
 }
 
-Result<void> HostExchange::ask_for_hidden_row(size_t token, HiddenForm form) {
-  write_hidden_row(static_cast<uint32_t>(token), form, command_);
+Result<void> HostExchange::ask_for_hidden_rows(size_t first_token, size_t count, HiddenForm form) {
+  write_hidden_rows(static_cast<uint32_t>(first_token), static_cast<uint32_t>(count), form,
+                    command_);
   return group_->send_command(command_);
 }
 
-Result<void> HostExchange::gather_hidden_row(std::span<float> row, std::span<float> sums) {
-  for (size_t host = 1; host < ranks_.of_host.size(); ++host) {
-    if (!leads() && host != ranks_.host) continue;
-    const Range ranks = ranks_.of_host[host];
+// Calls work(part) for the parts of rows that a host's ranks have, in the order in which they
+// travel.
+template <typename Work>
+void HostExchange::for_hidden_parts(size_t host, size_t count, std::span<float> rows,
+                                    std::span<float> sums, Work work) {
+  const Range ranks = ranks_.of_host[host];
+  const size_t width = rows.size() / count;
+  const size_t chunks_of_row = sums.size() / count;
+  for (size_t row = 0; row < count; ++row) {
     for (size_t rank = ranks.begin; rank < ranks.end; ++rank) {
       const Range columns = plans_[rank].hidden.columns;
       if (columns.empty()) continue;
       const size_t chunk = columns.begin / kChunkColumns;
       const size_t chunks = divide_up(columns.size(), kChunkColumns);
-      for (const auto part :
-           {row.subspan(columns.begin, columns.size()), sums.subspan(chunk, chunks)}) {
-        const auto bytes = std::as_writable_bytes(part);
-        auto moved =
-            leads() ? group_->link(host).exchange({}, bytes) : group_->link(0).exchange(bytes, {});
-        if (!moved) return give_up(lost(leads() ? host : 0, moved.error()).error());
-      }
+      work(std::as_writable_bytes(rows.subspan(row * width + columns.begin, columns.size())));
+      work(std::as_writable_bytes(sums.subspan(row * chunks_of_row + chunk, chunks)));
     }
+  }
+}
+
+Result<void> HostExchange::gather_hidden_rows(size_t count, std::span<float> rows,
+                                              std::span<float> sums) {
+  for (size_t host = 1; host < ranks_.of_host.size(); ++host) {
+    if (!leads() && host != ranks_.host) continue;
+    const size_t bytes = count * hidden_row_bytes(plans_, ranks_.of_host[host]);
+    if (bytes == 0) continue;
+    std::byte* outgoing = outgoing_.data();
+    if (!leads()) {
+      for_hidden_parts(host, count, rows, sums, [&](std::span<std::byte> part) {
+        outgoing = std::ranges::copy(part, outgoing).out;
+      });
+    }
+    const size_t other = leads() ? host : 0;
+    auto moved = pass_over(other, leads() ? 0 : bytes, leads() ? bytes : 0);
+    if (!moved) return give_up(moved.error());
+    if (!leads()) continue;
+    const std::byte* incoming = incoming_.data();
+    for_hidden_parts(host, count, rows, sums, [&](std::span<std::byte> part) {
+      std::copy_n(incoming, part.size(), part.data());
+      incoming += part.size();
+    });
   }
   return {};
 }

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,13 @@ struct HostRanks {
 
   Range own() const { return of_host[host]; }
 };
+
+// Hidden rows that are exchanged in one piece: as many as a MiB holds, but one at least.
+size_t hidden_rows_at_once(size_t width);
+
+// The memory that a host takes for its exchanges with others: the same on all of them. `plans`: of
+// all ranks of all hosts.
+uint64_t host_buffer_bytes(std::span<const Plan> plans, const HostRanks& ranks);
 
 class HostExchange {
  public:
@@ -66,21 +74,24 @@ class HostExchange {
     return std::chrono::nanoseconds(exchange_ns_.load(std::memory_order_relaxed));
   }
 
-  // After a pass, on the leader before gather_hidden_row(): the others are to take part.
-  Result<void> ask_for_hidden_row(size_t token, HiddenForm form);
-  // Brings the columns of a hidden row, and the sums of its chunks' squares, of all ranks to the
-  // leader; each host has its own ranks'. All hosts call it.
-  Result<void> gather_hidden_row(std::span<float> row, std::span<float> sums);
+  // After a pass, on the leader before gather_hidden_rows(): the others are to take part.
+  Result<void> ask_for_hidden_rows(size_t first_token, size_t count, HiddenForm form);
+  // Brings the columns of so many hidden rows, and the sums of their chunks' squares, [row] each,
+  // of all ranks to the leader; each host has its own ranks'. At most hidden_rows_at_once(). All
+  // hosts call it.
+  Result<void> gather_hidden_rows(size_t count, std::span<float> rows, std::span<float> sums);
 
  private:
   // Rows that all ranks bring to one barrier: by rank.
   using Round = std::vector<std::vector<ExchangedRows>>;
 
-  size_t most_bytes() const;
   size_t bytes_of(const Round& round, size_t from_host, size_t to_host) const;
   size_t take(const Round& round, size_t to_host);
   void put(const Round& round, size_t from_host);
   bool all_buffer(size_t bytes) const;
+  template <typename Work>
+  void for_hidden_parts(size_t host, size_t count, std::span<float> rows, std::span<float> sums,
+                        Work work);
   std::unexpected<Error> give_up(const Error& error);
   std::unexpected<Error> lost(size_t host, const Error& error) const;
   Result<void> pass_over(size_t host, size_t out, size_t in);
@@ -97,6 +108,12 @@ class HostExchange {
   std::vector<std::byte> command_;
   const Batch* batch_ = nullptr;
   size_t next_round_ = 0;
+  // The rows that are outgoing.
+  struct Taken {
+    size_t to_host = 0;
+    size_t bytes = 0;
+  };
+  std::optional<Taken> taken_;
   Result<void> result_;
   // Written by the worker that exchanges.
   std::atomic<uint64_t> moved_bytes_ = 0;

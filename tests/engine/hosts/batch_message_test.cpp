@@ -276,24 +276,43 @@ TEST(BatchMessage, given_rows_come_back_and_have_one_for_each_token) {
   EXPECT_TRUE(received.batch().given_rows.empty());
 }
 
+// By it hosts know how long a command gets before the first one.
+TEST(BatchMessage, the_longest_command_is_that_of_a_full_batch) {
+  RandomBatch made(1);
+  Batch& batch = made.batch;
+  batch.tokens.resize(kLimits.batch_tokens);
+  const std::vector<uint32_t> table(16);  // for 1000 tokens
+  batch.page_tables.assign(kLimits.sequence_count * kLimits.group_count, table);
+  batch.state_slots.resize(kLimits.sequence_count);
+  batch.state_copies.resize(4 * kLimits.state_slots);
+  batch.logit_tokens.resize(kLimits.logit_rows);
+  batch.cleared_pages.resize(kLimits.page_count);
+  Bytes bytes;
+  write_pass(batch, bytes);
+  EXPECT_EQ(command_bytes_most(kLimits), bytes.size());
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    write_pass(RandomBatch(seed).batch, bytes);
+    ASSERT_LE(bytes.size(), command_bytes_most(kLimits));
+  }
+}
+
 TEST(BatchMessage, commands_come_back) {
   Bytes bytes;
-  write_hidden_row(77, HiddenForm::kResidual, bytes);
+  write_hidden_rows(77, 12, HiddenForm::kResidual, bytes);
   const auto row = read_command(bytes);
   ASSERT_TRUE(row);
-  EXPECT_EQ(row->kind, CommandKind::kHiddenRow);
-  EXPECT_EQ(row->token, 77U);
+  EXPECT_EQ(row->kind, CommandKind::kHiddenRows);
+  EXPECT_EQ(row->first_token, 77U);
+  EXPECT_EQ(row->token_count, 12U);
   EXPECT_EQ(row->form, HiddenForm::kResidual);
-  bytes.back() = std::byte{1};  // a form that there is not
-  EXPECT_FALSE(read_command(bytes));
-  bytes.pop_back();
-  EXPECT_FALSE(read_command(bytes));
-  write_end(bytes);
-  ASSERT_TRUE(read_command(bytes));
-  EXPECT_EQ(read_command(bytes)->kind, CommandKind::kEnd);
+  Bytes other = bytes;
+  other[1 + 2 * sizeof(uint32_t)] = std::byte{2};  // a form that there is not
+  EXPECT_FALSE(read_command(other));
   bytes.push_back(std::byte{0});
   EXPECT_FALSE(read_command(bytes));
-  for (const int kind : {0, 4, 255}) {
+  bytes.resize(bytes.size() - 2);
+  EXPECT_FALSE(read_command(bytes));
+  for (const int kind : {0, 3, 255}) {
     bytes.assign(1, static_cast<std::byte>(kind));
     EXPECT_FALSE(read_command(bytes)) << kind;
   }

@@ -122,6 +122,26 @@ TEST(HostGroup, a_command_that_is_too_long_is_not_sent) {
   EXPECT_FALSE(hosts[0]->failure());
 }
 
+// Page tables of many long sequences: hosts say before how much that may be.
+TEST(HostGroup, commands_are_as_long_as_the_hosts_have_said) {
+  auto hosts = form_group(2);
+  const std::string command(33U << 20U, 'c');
+  on_all(hosts, [&](HostGroup& host) {
+    EXPECT_FALSE(host.bound_commands((size_t{1} << 30U) + 1));
+    ASSERT_TRUE(host.bound_commands(command.size()));
+    ASSERT_TRUE(host.gather({{"ready", true}}));
+    if (host.leads()) {
+      ASSERT_TRUE(host.send_command(bytes_of(command)));
+      EXPECT_FALSE(host.send_command(bytes_of(command + "c")));
+    } else {
+      const auto received = host.next_command();
+      ASSERT_TRUE(received) << received.error().message;
+      EXPECT_TRUE(text_of(*received) == command);
+    }
+  });
+  EXPECT_FALSE(hosts[0]->failure());
+}
+
 TEST(HostGroup, a_document_that_is_too_long_fails_the_group) {
   auto hosts = form_group(2);
   on_all(hosts, [](HostGroup& host) {

@@ -137,8 +137,11 @@ TEST(HostExchange, gives_them_of_hidden_rows) {
   const Work work = [](LoadedModel& model) {
     const auto tokens = some_tokens(20, 2);
     model.compute_alone(tokens, 128);
-    return LogitRows{model.hidden_row(3), model.hidden_row(19),
-                     model.hidden_row(19, HiddenForm::kResidual)};
+    LogitRows rows = model.hidden_rows(2, 17);
+    rows.push_back(model.hidden_row(3));
+    rows.push_back(model.hidden_row(19));
+    rows.push_back(model.hidden_row(19, HiddenForm::kResidual));
+    return rows;
   };
   LoadedModel alone(dense.path(), {});
   const LogitRows expected = work(alone);

@@ -130,8 +130,19 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
 
 std::vector<float> LoadedModel::hidden_row(size_t token, HiddenForm form) {
   std::vector<float> row(executor_->hidden_width());
-  value_or_throw(executor_->read_hidden_row(token, row, form));
+  value_or_throw(executor_->read_hidden_rows(token, row, form));
   return row;
+}
+
+std::vector<std::vector<float>> LoadedModel::hidden_rows(size_t first_token, size_t count) {
+  const size_t width = executor_->hidden_width();
+  std::vector<float> all(count * width);
+  value_or_throw(executor_->read_hidden_rows(first_token, all));
+  std::vector<std::vector<float>> rows;
+  for (auto row = all.begin(); row != all.end(); row += static_cast<ptrdiff_t>(width)) {
+    rows.emplace_back(row, row + static_cast<ptrdiff_t>(width));
+  }
+  return rows;
 }
 
 Batch LoadedModel::batch_of(std::span<const Piece> pieces) const {

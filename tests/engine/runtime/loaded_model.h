@@ -87,6 +87,8 @@ class LoadedModel {
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
   // Rows of the last pass.
   std::vector<float> hidden_row(size_t token, HiddenForm form = HiddenForm::kNormed);
+  // Several from one on, read at once.
+  std::vector<std::vector<float>> hidden_rows(size_t first_token, size_t count);
   LogitRow logit_row(size_t token) const { return executor_->logits(token); }
 
   // Whether all tokens of a pass count as generated from now on.

@@ -66,6 +66,7 @@ class LoopbackHosts::Group final : public HostGroup {
   }
   Result<void> open_links(size_t) override { return {}; }
   HostLink& link(size_t host) override { return *links_[host]; }
+  Result<void> bound_commands(size_t) override { return {}; }
   Result<void> send_command(std::span<const std::byte>) override { return {}; }
   Result<std::span<const std::byte>> next_command() override { return unavailable("none come"); }
   void fail(const Error& reason) noexcept override {
