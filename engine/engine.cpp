@@ -178,7 +178,7 @@ Result<void> Engine::Parts::size() {
     sized = std::unexpected(
         with_memory_remedies(sized.error(), model, options, *kernels, machine, layout));
   }
-  return hosts.is_joined() ? hosts.agree(model, std::move(sized), layout) : sized;
+  return hosts.is_joined() ? hosts.agree(model, machine, std::move(sized), layout) : sized;
 }
 
 Result<void> Engine::Parts::examine_kept() {

@@ -16,6 +16,7 @@ struct HostsPlan {
     uint64_t weight_bytes = 0;
     uint64_t kv_bytes = 0;
     uint64_t scratch_bytes = 0;
+    uint64_t buffer_bytes = 0;    // for what it exchanges with the other hosts
     uint64_t read_bytes = 0;      // of weights per generated token
     double bytes_per_second = 0;  // that its ranks read of their memory together
     double read_seconds = 0;      // until its slowest rank has read its part

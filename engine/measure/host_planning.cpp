@@ -112,6 +112,7 @@ class HostPlanner {
                  {"weights", uint64_t{0}},
                  {"kv", uint64_t{0}},
                  {"scratch", uint64_t{0}},
+                 {"buffers", layout.host_buffer_bytes},
                  {"read", uint64_t{0}},
                  {"rate", 0.0},
                  {"read_seconds", read_seconds(own, *speeds, /*gpu_count=*/0)}};
@@ -150,6 +151,7 @@ class HostPlanner {
         host.weight_bytes = from.at("weights").get<uint64_t>();
         host.kv_bytes = from.at("kv").get<uint64_t>();
         host.scratch_bytes = from.at("scratch").get<uint64_t>();
+        host.buffer_bytes = from.at("buffers").get<uint64_t>();
         host.read_bytes = from.at("read").get<uint64_t>();
         host.bytes_per_second = from.at("rate").get<double>();
         host.read_seconds = from.at("read_seconds").get<double>();
@@ -201,7 +203,7 @@ Result<HostsPlan> plan_in_group(HostGroup& group, const GgufFile& file, const Mo
   auto agreed = agree_on_ranks(group, file, model, options, kernels, layout);
   if (!agreed) return std::unexpected(agreed.error());
   auto sized = size_context(model, choice.settings, machine, layout);
-  agreed = agree_on_context(group, model, std::move(sized), layout);
+  agreed = agree_on_context(group, model, {.sized = std::move(sized)}, layout);
   if (!agreed) return std::unexpected(agreed.error());
   auto plan = HostPlanner(model, machine, group).plan(layout, choice.settings, alone);
   if (plan) plan->model = describe_model(file, model, options, layout).name;

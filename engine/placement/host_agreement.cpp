@@ -88,6 +88,41 @@ bool has_states(const ModelLayout& layout) {
                              [](const RankSizes& sizes) { return sizes.state_bytes > 0; });
 }
 
+// The length of a context, and what it takes.
+struct Extent {
+  size_t pages = 0;
+  size_t slots = 0;
+  size_t context = 0;
+
+  friend bool operator==(const Extent&, const Extent&) = default;
+  static Extent least(const Extent& a, const Extent& b) {
+    return {std::min(a.pages, b.pages), std::min(a.slots, b.slots), std::min(a.context, b.context)};
+  }
+};
+
+Extent extent_of(const ModelLayout& layout) {
+  return {.pages = layout.plan_options.kv_pages,
+          .slots = has_states(layout) ? layout.plan_options.state_slots : kNoBound,
+          .context = layout.context_tokens};
+}
+
+// Makes it the layout's.
+void set_extent(const Model& model, const Extent& extent, ModelLayout& layout) {
+  PlanOptions& options = layout.plan_options;
+  options.kv_pages = extent.pages;
+  if (extent.slots != kNoBound) options.state_slots = extent.slots;
+  layout.context_tokens = extent.context;
+  if (options.sequence_pages > 0) options.sequence_pages = pages_for(extent.context);
+  layout.sizes = layout_sizes(model, layout, options, options.kv_pages);
+}
+
+// The contexts of all hosts, as they say.
+struct Extents {
+  Extent least;
+  // That of the hosts whose memory is taken; none: there are no such hosts, or they differ.
+  std::optional<Extent> held = {};
+};
+
 Result<RankPlace> read_place(const HostGroup& group, size_t host, const Json& place) {
   RankPlace read;
   const auto workers = place.value("workers", size_t{0});
@@ -135,10 +170,79 @@ Result<void> collect_places(const HostGroup& group, const std::vector<Json>& all
       return invalid_input("{} has no ranks", group.name(host));
     }
   }
-  std::ranges::copy(layout.places, places.begin() + static_cast<std::ptrdiff_t>(ranks.own().begin));
+  layout.host_name = group.name(group.index());
   layout.hosts = std::move(ranks);
   layout.places_of_hosts = std::move(places);
   return {};
+}
+
+Result<Extents> read_extents(const HostGroup& group, const std::vector<Json>& all) {
+  Extents found = {.least = {kNoBound, kNoBound, kNoBound}};
+  std::vector<Extent> held;
+  for (size_t host = 0; host < all.size(); ++host) {
+    const Json& theirs = all[host];
+    auto read = read_document(group, host, [&]() -> Result<void> {
+      const auto refusal = theirs.at("refusal").get<std::string>();
+      if (!refusal.empty()) return machine_refused("{}: {}", group.name(host), refusal);
+      const Extent extent = {.pages = theirs.at("pages").get<size_t>(),
+                             .slots = theirs.at("slots").get<size_t>(),
+                             .context = theirs.at("context").get<size_t>()};
+      if (extent.pages == 0 || extent.slots == 0 || extent.context == 0) {
+        return machine_refused("{} has no space for a context", group.name(host));
+      }
+      found.least = Extent::least(found.least, extent);
+      if (theirs.at("held").get<bool>()) held.push_back(extent);
+      return {};
+    });
+    if (!read) return std::unexpected(read.error());
+  }
+  if (held.empty()) return found;
+  // One whose ranks have no part of the states holds any number of them.
+  Extent common = held.front();
+  for (const Extent& each : held) common.slots = std::min(common.slots, each.slots);
+  const bool is_common = std::ranges::all_of(held, [&](Extent each) {
+    if (each.slots == kNoBound) each.slots = common.slots;
+    return each == common;
+  });
+  if (is_common) found.held = common;
+  return found;
+}
+
+// A host that is started again may find less memory than its group had, while the others hold
+// theirs: then the question is no longer how much to take, but whether that much is there.
+Result<Extent> agree_on_extent(HostGroup& group, const Model& model, const HostContext& own,
+                               const ModelLayout& layout) {
+  const Extent here = extent_of(layout);
+  const auto all = group.gather({{"refusal", own.sized ? "" : own.sized.error().message},
+                                 {"pages", here.pages},
+                                 {"slots", here.slots},
+                                 {"context", here.context},
+                                 {"held", own.is_held}});
+  if (!own.sized) {
+    return std::unexpected(
+        Error{own.sized.error().kind,
+              fmt::format("{}: {}", group.name(group.index()), own.sized.error().message)});
+  }
+  if (!all) return std::unexpected(all.error());
+  const auto found = read_extents(group, *all);
+  if (!found) return std::unexpected(found.error());
+  if (!found->held || *found->held == found->least) return found->least;
+  ModelLayout held = layout;
+  set_extent(model, *found->held, held);
+  const auto answers = group.gather({{"has space", own.is_held || (own.fits && own.fits(held))}});
+  if (!answers) return std::unexpected(answers.error());
+  bool all_have = true;
+  for (size_t host = 0; host < answers->size(); ++host) {
+    auto read = read_document(group, host, [&]() -> Result<void> {
+      all_have = (*answers)[host].at("has space").get<bool>() && all_have;
+      return {};
+    });
+    if (!read) return std::unexpected(read.error());
+  }
+  if (!all_have) return found->least;
+  spdlog::info("the cache has the {} pages that hosts hold already; this host alone would have {}",
+               found->held->pages, here.pages);
+  return *found->held;
 }
 
 }  // namespace
@@ -182,11 +286,7 @@ Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model&
     if (!compared) return compared;
   }
   if (auto collected = collect_places(group, *all, layout); !collected) return collected;
-  auto split = split_graph(model.graph, shares_of(layout.places_of_hosts), Strategy::kGather);
-  if (!split) return std::unexpected(split.error());
-  layout.split = std::move(*split);
-  layout.sizes = rank_sizes(model, layout.split, layout.plan_options, 0, layout.places,
-                            layout.gpus_linked, layout.first_rank());
+  if (auto split = split_among_hosts(model, layout); !split) return split;
   for (size_t host = 0; host < group.count(); ++host) {
     const Range ranks = layout.hosts->of_host[host];
     spdlog::info("{} has ranks {} to {} of {}", group.name(host), ranks.begin, ranks.end - 1,
@@ -195,37 +295,27 @@ Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model&
   return {};
 }
 
-Result<void> agree_on_context(HostGroup& group, const Model& model, Result<void> sized,
-                              ModelLayout& layout) {
-  PlanOptions& options = layout.plan_options;
-  Json own = {{"refusal", sized ? "" : sized.error().message},
-              {"pages", options.kv_pages},
-              {"slots", has_states(layout) ? options.state_slots : kNoBound},
-              {"context", layout.context_tokens}};
-  const size_t own_slots = options.state_slots;
-  if (!has_states(layout)) options.state_slots = kNoBound;
-  const auto all = group.gather(own);
-  if (!sized) return sized;
-  if (!all) return std::unexpected(all.error());
-  for (size_t host = 0; host < all->size(); ++host) {
-    const Json& theirs = (*all)[host];
-    auto read = read_document(group, host, [&]() -> Result<void> {
-      const auto refusal = theirs.at("refusal").get<std::string>();
-      if (!refusal.empty()) return machine_refused("{}: {}", group.name(host), refusal);
-      options.kv_pages = std::min(options.kv_pages, theirs.at("pages").get<size_t>());
-      options.state_slots = std::min(options.state_slots, theirs.at("slots").get<size_t>());
-      layout.context_tokens = std::min(layout.context_tokens, theirs.at("context").get<size_t>());
-      if (options.kv_pages == 0 || options.state_slots == 0 || layout.context_tokens == 0) {
-        return machine_refused("{} has no space for a context", group.name(host));
-      }
-      return {};
-    });
-    if (!read) return read;
+Result<void> split_among_hosts(const Model& model, ModelLayout& layout) {
+  const Range own = layout.hosts->own();
+  if (layout.places.size() != own.size()) {
+    return invalid_input("this host has {} ranks, and the others know of {}", layout.places.size(),
+                         own.size());
   }
-  if (options.state_slots == kNoBound) options.state_slots = own_slots;
-  if (options.sequence_pages > 0) options.sequence_pages = pages_for(layout.context_tokens);
-  layout.sizes = rank_sizes(model, layout.split, options, options.kv_pages, layout.places,
-                            layout.gpus_linked, layout.first_rank());
+  std::ranges::copy(layout.places,
+                    layout.places_of_hosts.begin() + static_cast<std::ptrdiff_t>(own.begin));
+  auto split = split_graph(model.graph, shares_of(layout.places_of_hosts), Strategy::kGather);
+  if (!split) return std::unexpected(split.error());
+  layout.split = std::move(*split);
+  layout.host_buffer_bytes = host_buffer_bytes(plans_of_hosts(model, layout), *layout.hosts);
+  layout.sizes = layout_sizes(model, layout, layout.plan_options, 0);
+  return {};
+}
+
+Result<void> agree_on_context(HostGroup& group, const Model& model, const HostContext& own,
+                              ModelLayout& layout) {
+  auto extent = agree_on_extent(group, model, own, layout);
+  if (!extent) return std::unexpected(extent.error());
+  set_extent(model, *extent, layout);
   Digest digest;
   for (const Plan& plan : plans_of_hosts(model, layout)) digest.add(plan_text(plan));
   layout.plans_digest = digest.finish();

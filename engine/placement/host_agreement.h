@@ -4,6 +4,9 @@
 // before a byte of a weight is read.
 #pragma once
 
+#include <functional>
+#include <vector>
+
 #include "engine/base/result.h"
 #include "engine/hosts/host_group.h"
 #include "engine/interface/options.h"
@@ -25,10 +28,23 @@ Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model&
                             const EngineOptions& options, const KernelTable& kernels,
                             ModelLayout& layout);
 
-// `sized`: how size_context() ended here, after agree_on_ranks(). Then the layout has the shortest
-// context of all, and all hosts' plans are known to be equal. All hosts call it. Fails as `sized`
-// on one host does, on all.
-Result<void> agree_on_context(HostGroup& group, const Model& model, Result<void> sized,
+// Cuts the model over `layout`'s places of all hosts, its own as they are in `places`: the split,
+// and the sizes of its own ranks. Fails as split_graph(), and where this host has another number of
+// ranks than the others know.
+Result<void> split_among_hosts(const Model& model, ModelLayout& layout);
+
+// How this host has come to the context of its layout, after agree_on_ranks().
+struct HostContext {
+  Result<void> sized = {};  // how size_context() ended
+  bool is_held = false;     // the memory is taken, and stays if all have the same context
+  // Whether the arenas of such a layout find space here.
+  std::function<bool(const ModelLayout&)> fits = {};
+};
+
+// Then the layout has the context that some hosts hold, where the others have space for it, else
+// the shortest of all; and all hosts' plans are known to be equal. All hosts call it. Fails as
+// `sized` on one host does, on all.
+Result<void> agree_on_context(HostGroup& group, const Model& model, const HostContext& own,
                               ModelLayout& layout);
 
 // The plans of all ranks of all hosts.

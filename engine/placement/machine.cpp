@@ -23,6 +23,7 @@ Machine Machine::read(bool with_gpus) {
 }
 
 void Machine::read_memory() {
+  if (is_simulated) return;
   topology.nodes = read_topology().nodes;
   memory = read_memory_limits();
 }

@@ -35,6 +35,7 @@ struct Machine {
   // Says before each pass whether the machine still computes: where it fails, so does the pass.
   // None: it does until a rank fails. Called by the engine's thread.
   std::function<Result<void>()> before_pass = {};
+  bool is_simulated = false;  // its memory is not read again
 
   // Reads this machine; nothing else in the engine's placement does. `with_gpus`: GPUs are looked
   // for, which takes a moment with a driver, and where there are some, their maker's library.

@@ -356,8 +356,7 @@ class ContextSearch {
   }
 
   std::vector<RankSizes> model_sizes(const PlanOptions& options, size_t pages) const {
-    return rank_sizes(model_, layout_.split, options, pages, layout_.places, layout_.gpus_linked,
-                      layout_.first_rank());
+    return layout_sizes(model_, layout_, options, pages);
   }
 
   size_t state_slots(size_t pages) const {
@@ -408,9 +407,18 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
   std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
                                           {"recordings of passes", sizes.recording_bytes},
                                           {"sums over peer memory", sizes.mailbox_bytes},
+                                          {"exchanges with other hosts", sizes.host_buffer_bytes},
                                           {"NCCL", layout.nccl_bytes}};
   std::erase_if(needs, [](const MachinePlan::Need& need) { return need.bytes == 0; });
   return needs;
+}
+
+std::vector<RankSizes> layout_sizes(const Model& model, const ModelLayout& layout,
+                                    const PlanOptions& options, size_t kv_pages) {
+  auto sizes = rank_sizes(model, layout.split, options, kv_pages, layout.places, layout.gpus_linked,
+                          layout.first_rank());
+  if (!sizes.empty()) sizes.front().host_buffer_bytes = layout.host_buffer_bytes;
+  return sizes;
 }
 
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine) {

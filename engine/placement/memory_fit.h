@@ -18,7 +18,8 @@
 
 namespace lockstep {
 
-// The memory that a rank on a GPU takes beside weights, cache and activations; none on processors.
+// The memory that a rank takes beside weights, cache and activations: on a GPU, and where a host
+// exchanges with others.
 std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t rank);
 
 // Pages of tokens that a sequence of so many has.
@@ -31,6 +32,10 @@ size_t wanted_pages(const Settings& settings, const KvPageCount& count, size_t c
 // and for checkpoints an eighth of the cache's memory, but at least 2 for each and at most 32.
 // `slot_bytes`: of all ranks, like `kv_bytes`.
 size_t state_slots_beside(uint64_t kv_bytes, uint64_t slot_bytes, size_t sequence_count);
+
+// The sizes of the layout's ranks with other options and so many pages of the cache.
+std::vector<RankSizes> layout_sizes(const Model& model, const ModelLayout& layout,
+                                    const PlanOptions& options, size_t kv_pages);
 
 // The first rank whose arenas do not find space; none: all of them fit.
 std::optional<size_t> first_misfit(const ModelLayout& layout, const Machine& machine);

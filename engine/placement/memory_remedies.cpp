@@ -15,6 +15,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/machine/device_choice.h"
 #include "engine/placement/device_rules.h"
+#include "engine/placement/host_agreement.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/placer.h"
 #include "engine/placement/settings.h"
@@ -177,10 +178,22 @@ class Search {
     return options;
   }
 
+  // The layout by these settings; among several hosts, whose ranks stay as they are.
+  Result<ModelLayout> place(const Settings& settings) const {
+    auto layout = Placer(model_, settings, machine_).place();
+    if (!layout || !layout_.hosts) return layout;
+    layout->hosts = layout_.hosts;
+    layout->places_of_hosts = layout_.places_of_hosts;
+    if (auto split = split_among_hosts(model_, *layout); !split) {
+      return std::unexpected(split.error());
+    }
+    return layout;
+  }
+
   bool works(const EngineOptions& options) const {
     const auto settings = settings_of(options, machine_);
     if (!settings) return false;
-    auto layout = Placer(model_, *settings, machine_).place();
+    auto layout = place(*settings);
     return layout && fits_memory(model_, *settings, machine_, *layout);
   }
 
@@ -192,7 +205,7 @@ class Search {
     if (options.devices == "auto" && !would_choose) options.devices = "cpu";
     const auto settings = settings_of(options, machine_);
     if (!settings) return false;
-    auto layout = Placer(model_, *settings, machine_).place();
+    auto layout = place(*settings);
     if (!layout) return false;
     const bool same_devices = changed.devices == options_.devices;
     if (same_devices) layout->weights_held = layout_.weights_held;
@@ -273,7 +286,7 @@ class Search {
 
   // One per node, or one in all.
   std::optional<Remedy> other_ranks() const {
-    if (!layout_.rules().traits.rank_count_is_free) return std::nullopt;
+    if (layout_.hosts || !layout_.rules().traits.rank_count_is_free) return std::nullopt;
     for (const size_t count : {layout_.devices.nodes.size(), size_t{1}}) {
       if (count == layout_.places.size()) continue;
       Remedy remedy{.options = options_};
@@ -286,7 +299,7 @@ class Search {
 
   // As the ranks have space, or even. `layout`: one with the ranks that are to have them.
   std::optional<Remedy> other_shares(const Remedy& from, const ModelLayout& layout) const {
-    if (layout.places.size() < 2) return std::nullopt;
+    if (layout_.hosts || layout.places.size() < 2) return std::nullopt;
     const std::vector<double> even(layout.places.size(), 1.0);
     for (const auto& shares : {in_small_numbers(budgets_of(layout)), even}) {
       Remedy remedy = from;
@@ -319,7 +332,7 @@ class Search {
   // Those ranks anew: what was said of the others does not hold for them.
   std::optional<Remedy> other_devices(const std::string& devices, const Remedy& from) const {
     const auto chosen = choose_devices(devices, machine_.topology, 0);
-    if (!chosen || devices == options_.devices) return std::nullopt;
+    if (layout_.hosts || !chosen || devices == options_.devices) return std::nullopt;
     if (chosen->gpus == layout_.devices.gpus && chosen->nodes == layout_.devices.nodes) {
       return std::nullopt;
     }
@@ -419,11 +432,15 @@ Error with_memory_remedies(Error refusal, const Model& model, const EngineOption
   std::vector<std::string> ways;
   for (const Remedy& remedy : search.all()) ways.push_back(remedy.text());
   ways.emplace_back("a smaller model");
+  if (layout.hosts) ways.emplace_back("more hosts");
   const std::string last = std::move(ways.back());
   ways.pop_back();
-  refusal.message +=
-      fmt::format(". Use {}{}{}", fmt::join(ways, ", "), ways.empty() ? "" : " or ", last);
-  if (search.fits_when_all_memory_is_free()) refusal.message += ", or free memory";
+  refusal.message += fmt::format(". Use {}{}{}{}", layout.hosts ? "on all hosts " : "",
+                                 fmt::join(ways, ", "), ways.empty() ? "" : " or ", last);
+  if (search.fits_when_all_memory_is_free()) {
+    refusal.message += ", or free memory";
+    if (layout.hosts) refusal.message += " on " + layout.host_name;
+  }
   return refusal;
 }
 

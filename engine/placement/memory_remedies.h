@@ -12,7 +12,8 @@ namespace lockstep {
 
 // `refusal`, which size_context() gave for `layout`, with the remedies behind it: settings as one
 // writes them on the command line, with each of which the whole layout finds space; a smaller
-// model; and free memory, where this machine has enough of it in all. Nothing is measured or taken;
+// model; and free memory, where this machine has enough of it in all. Among several hosts the
+// settings are such as all of them have alike, and this one is named. Nothing is measured or taken;
 // lays the model out some dozens of times.
 Error with_memory_remedies(Error refusal, const Model& model, const EngineOptions& options,
                            const KernelTable& kernels, const Machine& machine,

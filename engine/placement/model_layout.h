@@ -32,7 +32,9 @@ struct ModelLayout {
   // plans ask for them.
   std::optional<HostRanks> hosts = {};
   std::vector<RankPlace> places_of_hosts = {};
-  std::string plans_digest = {};  // of all ranks' plans
+  std::string host_name = {};      // this one's, for messages
+  std::string plans_digest = {};   // of all ranks' plans
+  uint64_t host_buffer_bytes = 0;  // what this host exchanges with the others lies there
   // The last layers of a mixture on GPUs and nodes whose experts the GPUs have.
   size_t gpu_expert_layers = 0;
   PlanOptions plan_options;

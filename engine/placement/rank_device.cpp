@@ -38,7 +38,8 @@ class NodeDevice final : public RankDevice {
             {sizes.scratch_bytes, "activations"},
             {sizes.exchange_bytes, "activations"},
             {sizes.kv_bytes, "the KV cache", HostArena::Use::kKvCache},
-            {sizes.logits_bytes, "logits"}};
+            {sizes.logits_bytes, "logits"},
+            {sizes.host_buffer_bytes, "exchanges with other hosts"}};
   }
 
   bool take_gpu_memory(const RankPlace& /*place*/, const RankSizes& /*sizes*/,

@@ -32,6 +32,8 @@ struct RankSizes {
   bool logits_are_hosts = true;
   // Host memory for what a GPU tells of the logits that it holds.
   uint64_t candidate_bytes = 0;
+  // The first rank's, of a host among several: for what goes to the others and comes from them.
+  uint64_t host_buffer_bytes = 0;
   // GPU memory beside the arenas:
   uint64_t mailbox_bytes = 0;    // for sums with other GPUs
   uint64_t recording_bytes = 0;  // an allowance for recordings of passes
@@ -48,7 +50,8 @@ struct RankSizes {
   }
   // All in the memory that holds the weights: the node's, or the GPU's.
   uint64_t own_bytes() const {
-    return total_bytes() - hosted_bytes() + mailbox_bytes + recording_bytes + staging_bytes;
+    return total_bytes() - hosted_bytes() + host_buffer_bytes + mailbox_bytes + recording_bytes +
+           staging_bytes;
   }
   uint64_t host_bytes() const {
     return own_is_hosts ? own_bytes() : hosted_bytes() + candidate_bytes;

@@ -4,6 +4,7 @@
 
 #include "engine/base/log.h"
 #include "engine/placement/host_agreement.h"
+#include "engine/placement/memory_fit.h"
 
 namespace lockstep {
 namespace {
@@ -47,8 +48,15 @@ Result<void> HostJoin::join(const HostSubject& subject, ModelLayout& layout) {
                         layout);
 }
 
-Result<void> HostJoin::agree(const Model& model, Result<void> sized, ModelLayout& layout) {
-  return agree_on_context(*group_, model, std::move(sized), layout);
+Result<void> HostJoin::agree(const Model& model, const Machine& machine, Result<void> sized,
+                             ModelLayout& layout) {
+  // Pages that an earlier process has left are as many as they are.
+  const auto fits = [&](const ModelLayout& planned) {
+    return planned.kv_pages_held.value_or(planned.plan_options.kv_pages) ==
+               planned.plan_options.kv_pages &&
+           !first_misfit(planned, machine);
+  };
+  return agree_on_context(*group_, model, {.sized = std::move(sized), .fits = fits}, layout);
 }
 
 Result<void> HostJoin::open(const Model& model, const ModelLayout& layout) {
@@ -92,7 +100,7 @@ Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
   if (agreed) {
     next.plan_options = layout.plan_options;
     next.context_tokens = layout.context_tokens;
-    agreed = agree_on_context(**group, subject.model, {}, next);
+    agreed = agree_on_context(**group, subject.model, {.is_held = true}, next);
   }
   const bool has_changed = !next.plans_digest.empty() && next.plans_digest != layout.plans_digest;
   if (has_changed) {

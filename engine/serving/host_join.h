@@ -41,8 +41,9 @@ class HostJoin {
   // Forms the group, waiting for its hosts, and makes `layout`'s ranks some of all hosts'
   // (agree_on_ranks()).
   Result<void> join(const HostSubject& subject, ModelLayout& layout);
-  // `sized`: how size_context() ended here. The layout gets the context that all have.
-  Result<void> agree(const Model& model, Result<void> sized, ModelLayout& layout);
+  // `sized`: how size_context() ended on this machine. The layout gets the context that all have.
+  Result<void> agree(const Model& model, const Machine& machine, Result<void> sized,
+                     ModelLayout& layout);
   // Opens the links to the other hosts.
   Result<void> open(const Model& model, const ModelLayout& layout);
   // Takes the memory of this host's ranks. Again, where the first try failed.

@@ -48,7 +48,7 @@ Result<void> PredictingDrafter::keep_rows(const Passed& passed, Text& text) {
     if (text.is_lost) return {};
     text.rows.resize(text.rows.size() + columns_);
     const size_t token = passed.first_token + position - passed.begin;
-    auto read = model_.read_hidden_row(token, std::span(text.rows).last(columns_), given_);
+    auto read = model_.read_hidden_rows(token, std::span(text.rows).last(columns_), given_);
     if (!read) return read;
   }
   return {};
@@ -161,8 +161,8 @@ Result<void> PredictingDrafter::read_drafts() {
     drafts.push_back(static_cast<TokenId>(likeliest - logits->begin()));
     if (!gives_rows || drafts.size() == parts_[row].stream->most) continue;
     own_rows_.resize(own_rows_.size() + columns_);
-    auto read = block_.read_hidden_row(batch_.logit_tokens[row],
-                                       std::span(own_rows_).last(columns_), given_);
+    auto read = block_.read_hidden_rows(batch_.logit_tokens[row],
+                                        std::span(own_rows_).last(columns_), given_);
     if (!read) return read;
     parts_[part++] = parts_[row];
   }

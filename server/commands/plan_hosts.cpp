@@ -21,6 +21,7 @@ Json to_json(const HostsPlan& plan) {
                      {"weight_bytes", host.weight_bytes},
                      {"kv_bytes", host.kv_bytes},
                      {"scratch_bytes", host.scratch_bytes},
+                     {"buffer_bytes", host.buffer_bytes},
                      {"read_bytes_per_token", host.read_bytes},
                      {"bytes_per_second", host.bytes_per_second},
                      {"read_seconds", host.read_seconds},
@@ -42,14 +43,15 @@ Json to_json(const HostsPlan& plan) {
 void print(const HostsPlan& plan) {
   std::cout << fmt::format("{} on {} hosts, context {} tokens\n", plan.model, plan.hosts.size(),
                            plan.context_tokens);
-  std::cout << fmt::format("  {:<30} {:>5} {:>7} {:>11} {:>9} {:>11} {:>9} {:>13}\n", "host",
-                           "ranks", "workers", "weights MiB", "KV MiB", "scratch MiB", "GB/s",
-                           "ms to read");
+  std::cout << fmt::format("  {:<30} {:>5} {:>7} {:>11} {:>9} {:>11} {:>11} {:>9} {:>13}\n", "host",
+                           "ranks", "workers", "weights MiB", "KV MiB", "scratch MiB",
+                           "buffers MiB", "GB/s", "ms to read");
   for (const HostsPlan::Host& host : plan.hosts) {
     std::cout << fmt::format(
-        "  {:<30} {:>5} {:>7} {:>11.1f} {:>9.1f} {:>11.1f} {:>9.1f} {:>13.3f}\n", host.name,
-        host.rank_count, host.worker_count, mebibytes(host.weight_bytes), mebibytes(host.kv_bytes),
-        mebibytes(host.scratch_bytes), host.bytes_per_second / 1e9, host.read_seconds * 1e3);
+        "  {:<30} {:>5} {:>7} {:>11.1f} {:>9.1f} {:>11.1f} {:>11.1f} {:>9.1f} {:>13.3f}\n",
+        host.name, host.rank_count, host.worker_count, mebibytes(host.weight_bytes),
+        mebibytes(host.kv_bytes), mebibytes(host.scratch_bytes), mebibytes(host.buffer_bytes),
+        host.bytes_per_second / 1e9, host.read_seconds * 1e3);
   }
   std::cout << fmt::format(
       "\nspeed to expect: the slowest host reads its weights in {:.3f} ms, {} exchanges of {} "

@@ -252,6 +252,7 @@ def test_a_plan_of_several_hosts_is_the_same_on_all(count):
     assert [host["ranks"] for host in hosts] == [1] * count
     assert [address in host["name"] for address, host in zip(addresses.split(","), hosts)] \
         == [True] * count
+    assert all(host["buffer_bytes"] > plans[0]["exchange_bytes"] for host in hosts)
     alone = run_program("plan", "--model", str(DEMO), "--workers", "1", "--context", "512",
                         "--json")
     weights = json.loads(alone.stdout)["model_weight_bytes"]
