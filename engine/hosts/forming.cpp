@@ -75,16 +75,25 @@ constexpr Clock::duration kLeastPause = std::chrono::seconds(1);
 
 class WaitingLog {
  public:
+  explicit WaitingLog(const HostOptions& options) : options_(options) {}
+
   // To be called again and again: a change is told within a second, so that many fill no log.
   void tell(const std::string& whom) {
-    const Clock::duration since = Clock::now() - told_at_;
+    const auto now = Clock::now();
+    if (options_.on_waiting && now - heard_at_ >= kLeastPause) {
+      heard_at_ = now;
+      options_.on_waiting(whom);
+    }
+    const Clock::duration since = now - told_at_;
     if (!told_.empty() && since < (whom == told_ ? kReminder : kLeastPause)) return;
     told_ = whom;
-    told_at_ = Clock::now();
+    told_at_ = now;
     spdlog::info("Waits for {}.", whom);
   }
 
  private:
+  const HostOptions& options_;
+  Clock::time_point heard_at_;  // by the options' on_waiting
   std::string told_;
   Clock::time_point told_at_;
 };
@@ -105,7 +114,8 @@ class LeaderForming {
       : options_(options),
         greetings_(listener, options.patience),
         members_(options.count),
-        interval_(ping_interval(options.patience)) {}
+        interval_(ping_interval(options.patience)),
+        waiting_(options) {}
 
   Result<FormedHosts> run(const std::atomic<bool>& stop) {
     while (!is_complete()) {
@@ -259,7 +269,8 @@ class FollowerForming {
       : options_(options),
         stop_(stop),
         leader_(host_name(0, options.addresses[0])),
-        run_(random_nonce()) {}
+        run_(random_nonce()),
+        waiting_(options) {}
 
   Result<FormedHosts> run() {
     milliseconds backoff = kFirstBackoff;

@@ -1,6 +1,7 @@
 #include "engine/hosts/host_group.h"
 
 #include <emmintrin.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -160,6 +161,7 @@ class FormedGroup final : public HostGroup {
 
   Result<void> send_document(const HostDocument& document, Peer& peer);
   Result<std::vector<std::string>> wait_for_documents();
+  std::vector<std::string> take_documents() LOCKSTEP_REQUIRES(mutex_);
   Result<void> make_links(std::vector<std::unique_ptr<HostStream>> streams,
                           const HostTransport& transport, size_t bytes_most);
   void keep_link(size_t host, std::unique_ptr<HostLink> link);
@@ -370,14 +372,28 @@ Result<void> FormedGroup::send_document(const HostDocument& document, Peer& peer
 }
 
 Result<std::vector<std::string>> FormedGroup::wait_for_documents() {
-  const MutexLock lock(mutex_);
   const auto is_there = [](const std::optional<std::string>& document) {
     return document.has_value();
   };
-  while (!std::ranges::all_of(documents_, is_there)) {
-    if (failure_) return std::unexpected(*failure_);
-    changed_.wait(mutex_);
+  while (true) {
+    std::vector<std::string> missing;
+    {
+      const MutexLock lock(mutex_);
+      const auto deadline = ConditionVariable::deadline_in(kTellEvery);
+      while (!std::ranges::all_of(documents_, is_there) && !failure_ &&
+             changed_.wait_until(mutex_, deadline)) {
+      }
+      if (std::ranges::all_of(documents_, is_there)) return take_documents();
+      if (failure_) return std::unexpected(*failure_);
+      for (size_t host = 0; host < count(); ++host) {
+        if (!documents_[host]) missing.push_back(names_[host]);
+      }
+    }
+    if (options_.on_waiting) options_.on_waiting(fmt::format("{}", fmt::join(missing, ", ")));
   }
+}
+
+std::vector<std::string> FormedGroup::take_documents() {
   std::vector<std::string> texts;
   for (std::optional<std::string>& document : documents_) {
     texts.push_back(std::move(*document));

@@ -139,13 +139,15 @@ Result<void> check_engine(const Options& options) {
 
 Result<std::unique_ptr<Engine>> open_engine(const Options& options,
                                             std::vector<KeptDescriptor> kept,
-                                            const std::atomic<bool>* stop) {
+                                            const std::atomic<bool>* stop,
+                                            std::function<void(const std::string&)> on_waiting) {
   if (auto given = check_model_given(options); !given) return std::unexpected(given.error());
   EngineOptions engine = options.engine;
   auto hosts = choose_hosts(options.hosts, process_environment());
   if (!hosts) return std::unexpected(hosts.error());
   engine.hosts = std::move(*hosts);
   engine.hosts.stop = stop;
+  engine.hosts.on_waiting = std::move(on_waiting);
   return Engine::open(engine, std::move(kept));
 }
 

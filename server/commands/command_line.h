@@ -5,6 +5,7 @@
 #include <atomic>
 #include <expected>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -56,10 +57,12 @@ Result<void> check_model_given(const Options& options);
 Result<void> check_engine(const Options& options);
 
 // Opens the model of these options; kInvalidInput with the remedy if none is given.
-// `kept`: see Engine::open(). `stop`: waiting for other hosts ends when it is true.
-Result<std::unique_ptr<Engine>> open_engine(const Options& options,
-                                            std::vector<KeptDescriptor> kept = {},
-                                            const std::atomic<bool>* stop = nullptr);
+// `kept`: see Engine::open(). `stop`: waiting for other hosts ends when it is true. `on_waiting`:
+// see HostOptions.
+Result<std::unique_ptr<Engine>> open_engine(
+    const Options& options, std::vector<KeptDescriptor> kept = {},
+    const std::atomic<bool>* stop = nullptr,
+    std::function<void(const std::string& whom)> on_waiting = {});
 
 // All bytes of the file that an option names; kInvalidInput names both, and ends with `remedy`.
 Result<std::string> read_file(const std::filesystem::path& path, std::string_view option,

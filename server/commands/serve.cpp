@@ -12,7 +12,10 @@
 #include "server/daemon/daemon.h"
 #include "server/daemon/event_socket.h"
 #include "server/daemon/memory_store.h"
+#include "server/daemon/service_notifier.h"
 #include "server/daemon/signals.h"
+#include "server/daemon/status_report.h"
+#include "server/daemon/waiting_status.h"
 
 namespace lockstep {
 namespace {
@@ -29,14 +32,24 @@ void share_arenas() {
   ::mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
 }
 
-// Other hosts may be long in coming.
+// Other hosts may be long in coming: the service manager hears whom this one waits for, and is
+// asked for more time. From then on that is the daemon's to tell.
 Result<std::unique_ptr<Engine>> open_until_stopped(const Options& options,
                                                    std::vector<KeptDescriptor> kept,
+                                                   WaitingStatus& waiting,
                                                    std::atomic<bool>& stopped) {
+  const auto notifier = std::make_shared<const ServiceNotifier>(process_environment());
+  const auto is_open = std::make_shared<std::atomic<bool>>(false);
+  const auto on_waiting = [&waiting, notifier, is_open](const std::string& whom) {
+    waiting.tell(whom);
+    if (!*is_open) notifier->loading(waiting.text(), StatusReport::kMoreTime);
+  };
   const SignalWatch watch({.on_stop = [&] { stopped = true; },
                            .on_stop_again = [] { std::_Exit(0); },
                            .on_reload = [] {}});
-  return open_engine(options, std::move(kept), &stopped);
+  auto engine = open_engine(options, std::move(kept), &stopped, on_waiting);
+  *is_open = true;
+  return engine;
 }
 
 }  // namespace
@@ -81,10 +94,11 @@ int run_serve(const std::vector<std::string>& arguments) {
   const EnvironmentVariables environment = process_environment();
   options.engine.keep_memory = choose_memory_keeping(options.keep_weights, environment);
   std::atomic<bool> stopped = false;
-  auto engine = open_until_stopped(options, take_kept_memory(environment), stopped);
+  WaitingStatus waiting;
+  auto engine = open_until_stopped(options, take_kept_memory(environment), waiting, stopped);
   if (stopped) return 0;
   if (!engine) return report(engine.error());
-  Daemon daemon(std::move(*engine), *values, line.sources(), log);
+  Daemon daemon(std::move(*engine), *values, line.sources(), log, waiting);
   const auto served = daemon.run();
   return served ? 0 : report(served.error());
 }

@@ -73,9 +73,10 @@ void log_start(const ModelInfo& info, const Options& options) {
 }  // namespace
 
 Daemon::Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources,
-               DaemonLog& log)
+               DaemonLog& log, const WaitingStatus& waiting)
     : options_(to_options(values)),
       log_(log),
+      waiting_(waiting),
       engine_(std::move(engine)),
       model_(*engine_, options_.served_model_names, limits_of(*engine_, options_),
              options_.engine.cache_directory),
@@ -125,7 +126,7 @@ Result<void> Daemon::start() {
   log_start(engine_->model(), options_);
   if (auto publishing = publish_cache(); !publishing) return publishing;
   if (auto listening = listen(); !listening) return listening;
-  status_ = std::make_unique<StatusReport>(model_, notifier_);
+  status_ = std::make_unique<StatusReport>(model_, notifier_, waiting_);
   watch_engine();
   start_reloads();
   if (auto loaded = load(); !loaded) return loaded;

@@ -25,9 +25,9 @@ namespace lockstep {
 class Daemon {
  public:
   // An engine that is open and not loaded. `values` are the options in effect, `sources` where
-  // SIGHUP finds them again. `log` outlives it.
-  Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources,
-         DaemonLog& log);
+  // SIGHUP finds them again. `log` outlives it, and so does `waiting`, which the engine tells.
+  Daemon(std::unique_ptr<Engine> engine, OptionValues values, OptionSources sources, DaemonLog& log,
+         const WaitingStatus& waiting);
   ~Daemon();
 
   // Serves until the first SIGTERM or SIGINT and what may follow it (--drain-seconds); a second one
@@ -61,6 +61,7 @@ class Daemon {
 
   const Options options_;
   DaemonLog& log_;
+  const WaitingStatus& waiting_;
   std::unique_ptr<CachePublisher> publisher_;  // outlives the engine; none: no KV events
   std::unique_ptr<Engine> engine_;
   ServedModel model_;

@@ -18,8 +18,6 @@ constexpr int kIntervalsPerLogLine = 5;
 // A load that makes no progress for so long is left to the service manager's time limit. Taking
 // hundreds of GiB of memory before the first byte is read takes minutes.
 constexpr std::chrono::seconds kLoadPatience{600};
-// How much longer the service manager is asked to wait at each look.
-constexpr std::chrono::seconds kMoreTime{30};
 
 std::string load_text(const LoadProgress& progress) {
   if (progress.bytes_total == 0) return "Taking memory to load the model";
@@ -70,9 +68,11 @@ class Interval {
 
 }  // namespace
 
-StatusReport::StatusReport(const ServedModel& model, const ServiceNotifier& notifier)
+StatusReport::StatusReport(const ServedModel& model, const ServiceNotifier& notifier,
+                           const WaitingStatus& waiting)
     : model_(model),
       notifier_(notifier),
+      waiting_(waiting),
       thread_([this](const std::stop_token& stop) { run(stop); }) {
   pthread_setname_np(thread_.native_handle(), "status");
   notifier.loading(text(), kMoreTime);
@@ -80,7 +80,12 @@ StatusReport::StatusReport(const ServedModel& model, const ServiceNotifier& noti
 
 std::string StatusReport::text() const {
   const EngineStatistics statistics = model_.engine().statistics();
-  if (model_.state() == ServingState::kLoading) return load_text(statistics.load);
+  const bool is_loading = model_.state() == ServingState::kLoading;
+  if (is_loading || !statistics.hosts.together) {
+    std::string waits = waiting_.text();
+    if (!waits.empty()) return waits;
+  }
+  if (is_loading) return load_text(statistics.load);
   const char* doing = model_.state() == ServingState::kDraining ? "Draining" : "Serving";
   if (model_.health() != EngineHealth::kFine) doing = "Stalled";
   if (model_.engine().output_is_damaged()) doing = "Giving no usable output:";
@@ -95,7 +100,8 @@ void StatusReport::run(const std::stop_token& stop) const {
   while (interval.passes()) {
     try {
       look(told);
-    } catch (const std::bad_alloc&) {  // the next look makes up for it
+    } catch (const std::bad_alloc&) {
+      told.text.clear();  // the next look tells it
     }
   }
 }
@@ -108,7 +114,9 @@ void StatusReport::look(Told& told) const {
     const LoadProgress progress = model_.engine().statistics().load;
     if (progress.bytes_done != told.bytes) told.progressed = std::chrono::steady_clock::now();
     told.bytes = progress.bytes_done;
-    const bool moves = std::chrono::steady_clock::now() - told.progressed < kLoadPatience;
+    // Other hosts may take longer than this one.
+    const bool moves = std::chrono::steady_clock::now() - told.progressed < kLoadPatience ||
+                       !waiting_.text().empty();
     if (moves) notifier_.loading(now, kMoreTime);
     if (++told.looks % kIntervalsPerLogLine == 0) log_progress(progress);
   }

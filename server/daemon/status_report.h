@@ -11,13 +11,18 @@
 
 #include "server/api/common/served_model.h"
 #include "server/daemon/service_notifier.h"
+#include "server/daemon/waiting_status.h"
 
 namespace lockstep {
 
 class StatusReport {
  public:
   // Starts its thread. All of it outlives this.
-  StatusReport(const ServedModel& model, const ServiceNotifier& notifier);
+  StatusReport(const ServedModel& model, const ServiceNotifier& notifier,
+               const WaitingStatus& waiting);
+
+  // How much longer the service manager is asked to wait at each look.
+  static constexpr std::chrono::seconds kMoreTime{30};
 
   // The text that the service manager shows, as of now.
   std::string text() const;
@@ -36,6 +41,7 @@ class StatusReport {
 
   const ServedModel& model_;
   const ServiceNotifier& notifier_;
+  const WaitingStatus& waiting_;  // for other hosts
   std::jthread thread_;
 };
 

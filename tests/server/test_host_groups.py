@@ -1,9 +1,11 @@
 """Several daemons that compute one model together, as their clients and their operators see them."""
 
 import concurrent.futures
+import contextlib
 import json
 import secrets
 import signal
+import socket
 import subprocess
 
 import pytest
@@ -39,11 +41,12 @@ class Group:
         self.model = model
         self.hosts = [None] * count
 
-    def start(self, *indices, options=()):
+    def start(self, *indices, options=(), environment=None):
         def start_one(index):
             self.hosts[index] = Daemon(
                 self.model, "--hosts", ",".join(self.addresses), "--host-index", str(index),
-                "--workers", "1", "--context", "512", *self.options, *options)
+                "--workers", "1", "--context", "512", *self.options, *options,
+                environment=environment)
         with concurrent.futures.ThreadPoolExecutor(len(self.hosts)) as starters:
             list(starters.map(start_one, indices or range(len(self.hosts))))
         return self
@@ -269,6 +272,57 @@ def test_a_plan_of_several_hosts_counts_no_users(tmp_path):
     refused = run_program("plan", "--model", str(DEMO), "--hosts", "127.0.0.1:7,127.0.0.1:8",
                           "--host-index", "0", "--users", "5", "--costs", str(tmp_path / "none"))
     assert refused.returncode == 2 and "--users" in refused.stderr
+
+
+def test_a_service_manager_hears_whom_a_host_waits_for(tmp_path):
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(PATIENCE_SECONDS)
+
+        def hear(words, ready=False):
+            """The next message with these words; until then none that it is ready."""
+            while True:
+                lines = manager.recv(65536).decode().split("\n")
+                told = dict(line.split("=", 1) for line in lines if line)
+                if words in told.get("STATUS", ""):
+                    return told
+                assert ready or "READY" not in told
+        hosts = free_addresses(2)
+        common = ("--hosts", ",".join(hosts), "--workers", "1", "--context", "512",
+                  "--host-seconds", "30")
+        with concurrent.futures.ThreadPoolExecutor(1) as starter:
+            leader = starter.submit(Daemon, DEMO, *common, "--host-index", "0",
+                                    environment={"NOTIFY_SOCKET": address})
+            told = hear("Waits for host 1 of 2 hosts")
+            assert int(told["EXTEND_TIMEOUT_USEC"]) >= 10_000_000
+            hear("Waits for host 1 of 2 hosts")  # and again, as long as it does
+            follower = Daemon(DEMO, *common, "--host-index", "1")
+            leader = leader.result()
+        try:
+            assert hear("Serving", ready=True)["READY"] == "1"
+            leader.wait_until_ready()
+        finally:
+            for host in (follower, leader):
+                host.process.kill()
+                host.process.wait()
+
+
+def test_a_follower_tells_its_service_manager_that_it_waits_for_a_leader(group, tmp_path):
+    address = str(tmp_path / "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(address)
+        manager.settimeout(PATIENCE_SECONDS)
+        hosts = group(2, "--host-seconds", "60").start(environment={"NOTIFY_SOCKET": address})
+        hosts.wait_until_ready()
+        manager.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while True:  # they have waited for one another before
+                manager.recv(65536)
+        manager.settimeout(PATIENCE_SECONDS)
+        hosts.leader.process.kill()
+        while f"STATUS=Waits for host 0 ({hosts.addresses[0]})" not in manager.recv(65536).decode():
+            pass
 
 
 def test_generate_can_be_stopped_while_it_waits():

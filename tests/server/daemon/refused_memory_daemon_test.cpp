@@ -97,7 +97,7 @@ class RunningDaemon {
     log_.emplace(options);
     auto engine = Engine::open(options.engine, machine);
     EXPECT_TRUE(engine.has_value()) << engine.error().message;
-    daemon_.emplace(std::move(*engine), *values, sources, *log_);
+    daemon_.emplace(std::move(*engine), *values, sources, *log_, waiting_);
     thread_ = std::thread([this] {
       const auto served = daemon_->run();
       EXPECT_TRUE(served.has_value()) << served.error().message;
@@ -128,6 +128,7 @@ class RunningDaemon {
   const test::Folder folder_;
   const std::string socket_ = folder_ / "socket";
   std::optional<DaemonLog> log_;
+  const WaitingStatus waiting_;
   std::optional<Daemon> daemon_;
   std::thread thread_;
 };

@@ -86,7 +86,8 @@ int run(std::string_view kind) {
   DaemonLog log(options);
   auto engine = Engine::open(options.engine, machine);
   if (!engine) return std::fprintf(stderr, "%s\n", engine.error().message.c_str()), 2;
-  Daemon daemon(std::move(*engine), *values, sources, log);
+  const WaitingStatus waiting;
+  Daemon daemon(std::move(*engine), *values, sources, log, waiting);
   std::thread([&] {
     int number = 0;
     sigwait(&signals, &number);
