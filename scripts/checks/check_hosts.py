@@ -2,12 +2,15 @@
 """Several daemons that compute one model over a network that is cut, slow or silent.
 
     scripts/checks/check_hosts.py [--hosts 2,3,4] [--program build/release/lockstepd] [--case NAME]
+    scripts/checks/check_hosts.py --hosts 2 --case speed --model 1b.gguf --context 1024 [--rounds 9] [--tokens 64]
 
 Each host is a network namespace with a link to a bridge. For each number of hosts: answers are those
 of one host; then every fault below comes in the middle of an answer, the hosts end or wait as
 deploy/hosts/README.md says, what ended is started again, and answers are the same again. Ends with 1
-on any surprise. Needs root and iproute2, and for the case `delay` a kernel with netem: without it that
-case is skipped in words.
+on any surprise. The case `speed`, which is only run by name, compares the answers of any model and
+measures how fast hosts with a worker each generate, and one host with one worker and with as many
+as all hosts have: in turns, medians of all rounds. Needs root and iproute2, and for the case `delay`
+a kernel with netem: without it that case is skipped in words.
 """
 
 import argparse
@@ -20,6 +23,7 @@ import re
 import secrets
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -114,8 +118,8 @@ class Network:
 class Daemon:
     """One host's lockstepd."""
 
-    def __init__(self, network, index, command, log):
-        self.network, self.index, self.log = network, index, log
+    def __init__(self, network, index, command, log, port=8080):
+        self.network, self.index, self.log, self.port = network, index, log, port
         with open(log, "a") as stream:
             self.process = subprocess.Popen(
                 ["ip", "netns", "exec", network.host(index), *map(str, command)], stderr=stream,
@@ -123,7 +127,8 @@ class Daemon:
 
     def ask(self, method, path, body=None):
         def work():
-            connection = http.client.HTTPConnection("127.0.0.1", 8080, timeout=PATIENCE_SECONDS)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port,
+                                                    timeout=PATIENCE_SECONDS)
             connection.request(method, path, body and json.dumps(body),
                                {"Content-Type": "application/json"})
             response = connection.getresponse()
@@ -177,13 +182,14 @@ class Daemon:
 
 
 class Group:
-    def __init__(self, network, program, folder):
+    def __init__(self, network, program, folder, model, context):
         self.network, self.folder = network, folder
         secret = folder / "secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o600)
         hosts = ",".join(f"{address}:7070" for address in network.addresses)
-        self.alone = [program, "serve", "--model", MODEL, "--workers", 1, "--context", 512]
+        self.serve = [program, "serve", "--model", model, "--context", context, "--workers"]
+        self.alone = [*self.serve, 1]
         self.together = [*self.alone, "--hosts", hosts, "--hosts-secret", secret]
         self.hosts = [None] * network.count
 
@@ -198,11 +204,13 @@ class Group:
         finally:
             alone.end()
 
-    def start_what_ended(self):
+    def start_what_ended(self, ports=None):
         for index, host in enumerate(self.hosts):
             if host is None or host.process.poll() is not None:
-                self.hosts[index] = Daemon(self.network, index,
-                                           [*self.together, "--host-index", index], self.log(index))
+                port = ports[index] if ports else 8080
+                self.hosts[index] = Daemon(
+                    self.network, index,
+                    [*self.together, "--host-index", index, "--port", port], self.log(index), port)
         for host in self.hosts:
             host.wait_until_ready()
 
@@ -295,21 +303,69 @@ def check_delay(group, expected):
     print("  delay: the same answer", flush=True)
 
 
-def check_hosts(count, program, case):
+def rate(host, tokens):
+    """Generated tokens per second of one stream, without the prompt's time."""
+    def seconds(count):
+        began = time.monotonic()
+        status, body = host.ask("POST", "/v1/completions", {
+            "prompt": "Once", "max_tokens": count, "temperature": 0, "ignore_eos": True})
+        expect(status == 200 and body["usage"]["completion_tokens"] == count, f"{status}: {body}")
+        return time.monotonic() - began
+    return tokens / (seconds(tokens + 1) - seconds(1))
+
+
+def check_speed(group, rounds, tokens):
+    """One host with one worker, one with as many as all have together, and all of them."""
+    one = Daemon(group.network, 0, group.alone, group.folder / "alone.log")
+    wide = None
+    try:
+        one.wait_until_ready()
+        expected = one.answers()
+        command = [*group.serve, group.network.count, "--port", 8081]
+        wide = Daemon(group.network, 0, command, group.folder / "wide.log", port=8081)
+        wide.wait_until_ready()
+        group.start_what_ended(ports=[8082] + [8080] * (group.network.count - 1))
+        for host in (wide, group.hosts[0]):
+            expect(host.answers() == expected, "answers are not those of one host")
+        print(f"{group.network.count} hosts: answers are those of one", flush=True)
+        rows = {"1 host, 1 worker": one, f"1 host, {group.network.count} workers": wide,
+                f"{group.network.count} hosts, 1 worker each": group.hosts[0]}
+        rates = {name: [] for name in rows}
+        for _ in range(rounds):
+            for name, host in rows.items():
+                rates[name].append(rate(host, tokens))
+        for name, found in rates.items():
+            print(f"  {name}: {statistics.median(found):.2f} tokens/s "
+                  f"({min(found):.2f} to {max(found):.2f})", flush=True)
+    finally:
+        for host in (one, wide):
+            if host is not None:
+                host.end()
+
+
+def check_faults(group, case):
+    expected = group.answers_of_one()
+    group.start_what_ended()
+    expect(group.hosts[0].answers() == expected, "answers are not those of one host")
+    print(f"{group.network.count} hosts: answers are those of one", flush=True)
+    if case in (None, "delay"):
+        check_delay(group, expected)
+    for fault in FAULTS:
+        if case in (None, fault[0]):
+            check_fault(group, expected, *fault)
+
+
+def check_hosts(count, given):
     folder = pathlib.Path(tempfile.mkdtemp(prefix="check_hosts."))
     surprises = 0
+    case = given.case
     with Network(count) as network:
-        group = Group(network, program, folder)
+        group = Group(network, given.program, folder, given.model, given.context)
         try:
-            expected = group.answers_of_one()
-            group.start_what_ended()
-            expect(group.hosts[0].answers() == expected, "answers are not those of one host")
-            print(f"{count} hosts: answers are those of one", flush=True)
-            if case in (None, "delay"):
-                check_delay(group, expected)
-            for fault in FAULTS:
-                if case in (None, fault[0]):
-                    check_fault(group, expected, *fault)
+            if case == "speed":
+                check_speed(group, given.rounds, given.tokens)
+            else:
+                check_faults(group, case)
         except (Surprise, OSError, subprocess.SubprocessError) as error:
             surprises = 1
             detail = getattr(error, "stderr", None) or ""
@@ -325,14 +381,17 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--hosts", default="2,3,4", help="numbers of hosts")
     parser.add_argument("--program", type=pathlib.Path, default=ROOT / "build/release/lockstepd")
-    parser.add_argument("--case", choices=["delay", *(fault[0] for fault in FAULTS)])
+    parser.add_argument("--case", choices=["delay", "speed", *(fault[0] for fault in FAULTS)])
+    parser.add_argument("--model", type=pathlib.Path, default=MODEL)
+    parser.add_argument("--context", type=int, default=512)
+    parser.add_argument("--rounds", type=int, default=9, help="of the case speed")
+    parser.add_argument("--tokens", type=int, default=64, help="of an answer of the case speed")
     given = parser.parse_args()
     for missing in [*(["root"] if os.geteuid() != 0 else []),
                     *(name for name in ("ip", "tc") if shutil.which(name) is None),
                     *([str(given.program)] if not given.program.exists() else [])]:
         sys.exit(f"check_hosts needs {missing}; see --help")
-    sys.exit(any([check_hosts(int(count), given.program, given.case)
-                  for count in given.hosts.split(",")]))
+    sys.exit(any([check_hosts(int(count), given) for count in given.hosts.split(",")]))
 
 
 if __name__ == "__main__":
