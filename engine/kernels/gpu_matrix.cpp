@@ -21,6 +21,12 @@ void put_file_bits(Format format, uint32_t bits, uint32_t index, std::byte* bloc
     }
     return;
   }
+  if (layout.quant_bits == 2) {
+    const uint32_t shift = index % 128 / 32 * 2;
+    put(layout.quants_begin + index / 128 * 32 + index % 32, (bits & 3U) << shift);
+    if (layout.high_bits == 1) put(layout.high_begin + index % 32, bits >> 2U << (index / 32));
+    return;
+  }
   const uint32_t low = bits & 15U;
   const uint32_t high = bits >> 4U;
   if (layout.block_elements == 32 || format == Format::kIq4Xs) {
@@ -82,15 +88,31 @@ void unpack_quants(const Row& row, size_t unit, uint32_t column_begin, std::byte
     const uint32_t half = part % 2;
     if (gpu_tile_row(lane, index) != row.row) continue;
     const GpuQuantPlace place = gpu_quant_place(layout, step, index, half);
-    const std::byte* word = quants + tile * layout.tile_bytes() + place.piece * 512 + lane * 16;
-    uint32_t bits = load_word(word + place.word * 4) >> place.shift;
+    const std::byte* word =
+        quants + tile * layout.tile_bytes() + gpu_quant_byte(layout, lane, place.piece, place.word);
+    uint32_t bits = load_word(word) >> place.shift;
     bits &= (1U << layout.quant_bits) - 1;
     if (layout.high_bits > 0) {
       const GpuHighPlace at_high = gpu_high_place(layout, tile, step, index, half);
       const uint32_t more = load_word(high + gpu_high_byte(layout, lane, at_high.word));
-      bits |= (more >> at_high.shift & ((1U << layout.high_bits) - 1)) << 4U;
+      bits |= (more >> at_high.shift & ((1U << layout.high_bits) - 1)) << layout.quant_bits;
     }
     put(tile * kGpuTileColumns + gpu_tile_column(layout, lane, step, index, half), bits);
+  }
+}
+
+// The inverse of gpu_q3_k_scale_byte(): puts a unit's half and its scales, from `first` on, into a
+// block of zeros.
+void put_q3_k_scales(const std::byte* scales, uint32_t first, std::byte* block) {
+  const GpuLayout layout = gpu_layout(Format::kQ3_K);
+  std::memcpy(block + layout.factor_begin, scales, 2);
+  for (uint32_t k = 0; k < 8; ++k) {
+    const uint32_t index = first + k;
+    const uint32_t upper = gpu_file_byte(scales, 2 + k / 4) >> (2 * (k % 4)) & 3U;
+    const uint32_t lower = gpu_file_byte(scales, 4 + k / 2) >> (4 * (k % 2)) & 15U;
+    std::byte* const own = block + layout.scales_begin;
+    own[index % 8] |= static_cast<std::byte>(lower << (index / 8 * 4));
+    own[8 + index % 4] |= static_cast<std::byte>(upper << (index / 4 * 2));
   }
 }
 
@@ -101,6 +123,7 @@ void unpack_scales(const Row& row, size_t unit, uint32_t column_begin, std::byte
   const std::byte* scales =
       row.bytes + row.planes.scales + (at * kGpuPanelRows + row.row) * layout.scale_bytes;
   const uint32_t before = column_begin * layout.block_scales / layout.block_elements;
+  if (row.format == Format::kQ3_K) return put_q3_k_scales(scales, before, blocks);
   for (uint32_t byte = 0; byte < layout.scale_bytes; ++byte) {
     const uint32_t place = before + byte;
     blocks[place / layout.block_scales * layout.block_bytes + layout.scales_begin +
@@ -109,7 +132,7 @@ void unpack_scales(const Row& row, size_t unit, uint32_t column_begin, std::byte
   const std::byte* factor = row.bytes + row.planes.factors +
                             (at / kGpuFactorUnits * kGpuPanelRows + row.row) * layout.factor_bytes;
   for (uint32_t byte = 0; byte < layout.factor_bytes; ++byte) {
-    blocks[layout.scales_begin + layout.block_scales + byte] = factor[byte];
+    blocks[layout.factor_begin + byte] = factor[byte];
   }
 }
 

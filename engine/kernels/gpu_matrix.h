@@ -1,13 +1,15 @@
 // Weights as GPUs read them: tiles of 16 rows and 64 columns in the order in which the lanes of a
 // warp hold the A operand of a tile product, so that a lane reads its part of a tile by loads of 16
-// bytes, 512 contiguous ones of a warp: one load for 4 bits, two for 8, four for 16.
+// bytes, 512 contiguous ones of a warp: one load for 4 bits, two for 8, four for 16; of 2 bits by
+// one of 8 bytes.
 //
 // A matrix is planes, one after the other, each [panel of 16 rows][unit of columns]: the quants (4
-// bits or more of each weight), what bits are left of them, the scales and minimums as the file
-// has them, and Q6_K's d. A unit is 128 columns: two tiles, for which a warp reckons places once.
-// Of weights that are no quants it is 64, of Q4_K and Q5_K the 256 of a block. Exactly the file's
-// bits per weight, but that rows are padded to 16 and columns to whole units, with zeros. The
-// places are in gpu_tile.h.
+// bits or more of each weight, of Q2_K and Q3_K 2), what bits are left of them, the scales and
+// minimums as the file has them, and the halves of Q6_K and Q2_K. A unit is 128 columns: two tiles,
+// for which a warp reckons places once. Of weights that are no quants it is 64, of Q4_K and Q5_K
+// the 256 of a block. Exactly the file's bits per weight, but that rows are padded to 16 and
+// columns to whole units, with zeros, and that either unit of a block of Q3_K has its half: 3.5
+// bits instead of 3.44. The places are in gpu_tile.h.
 #pragma once
 
 #include <cstddef>

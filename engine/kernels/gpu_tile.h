@@ -28,10 +28,14 @@ constexpr GpuLayout gpu_layout_among(Format format) {
   return {};
 }
 
-// Likewise of the formats whose nibbles stand for the entries of a table. What these state for
-// processors (formats/coded.h) nvcc does not take.
-constexpr GpuLayout gpu_layout_of_table(Format format) {
+// Likewise of formats of codes. What these state for processors (formats/coded.h) nvcc does not
+// take. Of Q3_K each unit has its own half and its 8 scales as IQ4_XS has them (gpu_scale_byte()).
+constexpr GpuLayout gpu_layout_of_codes(Format format) {
   switch (format) {
+    case Format::kQ2_K:
+      return {256, 84, 2, 2, 0, 16, 0, 8, 16, 0, 4, 16, 80};
+    case Format::kQ3_K:
+      return {256, 110, 2, 2, 1, 32, 0, 8, 16, 96, 0, 16, 108};
     case Format::kIq4Nl:
       return {32, 18, 2, 4, 0, 2, 0, 8, 2, 0, 0, 32};
     case Format::kIq4Xs:
@@ -42,13 +46,15 @@ constexpr GpuLayout gpu_layout_of_table(Format format) {
       return {};
   }
 }
+// Whether quants stand for the entries of a table.
 constexpr bool has_table(Format format) {
-  return gpu_layout_of_table(format).block_elements > 0;
+  return format == Format::kIq4Nl || format == Format::kIq4Xs || format == Format::kMxfp4;
 }
 
 // The formats that GPUs have kernels for.
 constexpr GpuLayout gpu_layout(Format format) {
-  if (has_table(format)) return gpu_layout_of_table(format);
+  const GpuLayout layout = gpu_layout_of_codes(format);
+  if (layout.block_elements > 0) return layout;
   return gpu_layout_among<F32, F16, Bf16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K, Q6_K>(format);
 }
 
@@ -59,7 +65,7 @@ constexpr bool has_gpu_kernels(Format format) {
 
 constexpr bool has_minimums(Format format) {
   return format == Format::kQ4_1 || format == Format::kQ5_1 || format == Format::kQ4_K ||
-         format == Format::kQ5_K;
+         format == Format::kQ5_K || format == Format::kQ2_K;
 }
 
 // Entries 4 * `index` to 4 * `index` + 3 of a format's table, a byte each from the lowest on.
@@ -143,6 +149,14 @@ constexpr uint32_t gpu_file_bits(Format format, const std::byte* block, uint32_t
     }
     return bits;
   }
+  if (layout.quant_bits == 2) {
+    const uint32_t four = gpu_file_byte(quants, index / 128 * 32 + index % 32);
+    uint32_t bits = four >> (index % 128 / 32 * 2) & 3U;
+    if (layout.high_bits == 1) {
+      bits |= (gpu_file_byte(block, layout.high_begin + index % 32) >> (index / 32) & 1U) << 2U;
+    }
+    return bits;
+  }
   if (layout.block_elements == 32 || format == Format::kIq4Xs) {
     const uint32_t both = gpu_file_byte(quants, index / 32 * 16 + index % 16);
     uint32_t bits = index % 32 < 16 ? both & 15U : both >> 4U;
@@ -168,9 +182,10 @@ constexpr uint32_t gpu_file_bits(Format format, const std::byte* block, uint32_t
 }
 
 // The place of a lane's quants. In a word of 4-bit quants register i has nibbles i (lower half) and
-// i + 4, so that one shift and one mask give both halves; of 8-bit quants two words hold the
-// registers of a step, bytes 0 and 2 the first's, 1 and 3 the second's. A word is the lane's word
-// `word` of the 16 bytes that it reads in piece `piece` of the tile (512 bytes of the warp).
+// i + 4, so that one shift and one mask give both halves, and a word of 2-bit quants has two steps'
+// in the same way; of 8-bit quants two words hold the registers of a step, bytes 0 and 2 the
+// first's, 1 and 3 the second's. A word is the lane's word `word` of the 16 bytes, of 2-bit quants
+// 8, that it reads in piece `piece` of the tile.
 struct GpuQuantPlace {
   uint32_t piece;
   uint32_t word;
@@ -178,11 +193,17 @@ struct GpuQuantPlace {
 };
 constexpr GpuQuantPlace gpu_quant_place(const GpuLayout& layout, uint32_t step, uint32_t index,
                                         uint32_t half) {
+  if (layout.quant_bits == 2) return {0, step / 2, 2 * (step % 2 * 4 + index) + 16 * half};
   if (layout.quant_bits == 4) return {0, step, 4 * (index + 4 * half)};
   if (layout.quant_bits == 8) {
     return {step / 2, step % 2 * 2 + index / 2, 8 * (index % 2 + 2 * half)};
   }
   return {step, index, 16 * half};
+}
+// The byte of the tile at which a lane's word lies.
+constexpr uint32_t gpu_quant_byte(const GpuLayout& layout, uint32_t lane, uint32_t piece,
+                                  uint32_t word) {
+  return (piece * kGpuLanes + lane) * layout.quant_lane_bytes() + word * 4;
 }
 
 // High bits: bit `shift` of word `word` of the lane's words of the unit.
@@ -242,7 +263,7 @@ constexpr uint32_t gpu_quant_word(Format format, const GpuFileRows& source, size
       const uint32_t column = gpu_tile_column(layout, lane, step, part / 2, part % 2);
       const uint32_t code =
           gpu_source_bits(format, source, gpu_tile_row(lane, part / 2), first + column);
-      const uint32_t mask = layout.quant_bits == 4 ? 15U : 0xFFFFFFFFU;
+      const uint32_t mask = layout.quant_bits < 8 ? (1U << layout.quant_bits) - 1 : 0xFFFFFFFFU;
       bits |= (code & mask) << place.shift;
     }
   }
@@ -262,8 +283,31 @@ constexpr uint32_t gpu_high_word(Format format, const GpuFileRows& source, size_
       const uint32_t column = gpu_tile_column(layout, lane, step, part / 2, part % 2);
       const uint32_t code =
           gpu_source_bits(format, source, gpu_tile_row(lane, part / 2), first + column);
-      bits |= code >> 4U << place.shift;
+      bits |= code >> layout.quant_bits << place.shift;
     }
+  }
+  return bits;
+}
+// Scale `index` of 16 of a block of Q3_K: 6 bits, with an offset of 32.
+constexpr uint32_t gpu_q3_k_scale(const std::byte* block, uint32_t index) {
+  const uint32_t scales = gpu_layout(Format::kQ3_K).scales_begin;
+  const uint32_t lower = gpu_file_byte(block, scales + index % 8) >> (index / 8 * 4) & 15U;
+  const uint32_t upper = gpu_file_byte(block, scales + 8 + index % 4) >> (index / 4 * 2) & 3U;
+  return lower | upper << 4U;
+}
+// Byte `byte` of what a unit has of a block of Q3_K whose scales from `first` on are its own: the
+// half, the upper two bits of each scale, the lower four.
+constexpr uint32_t gpu_q3_k_scale_byte(const std::byte* block, uint32_t first, uint32_t byte) {
+  if (byte < 2) return gpu_file_byte(block, gpu_layout(Format::kQ3_K).factor_begin + byte);
+  uint32_t bits = 0;
+  if (byte < 4) {
+    for (uint32_t k = 0; k < 4; ++k) {
+      bits |= gpu_q3_k_scale(block, first + (byte - 2) * 4 + k) >> 4U << (2 * k);
+    }
+    return bits;
+  }
+  for (uint32_t k = 0; k < 2; ++k) {
+    bits |= (gpu_q3_k_scale(block, first + (byte - 4) * 2 + k) & 15U) << (4 * k);
   }
   return bits;
 }
@@ -278,8 +322,11 @@ constexpr std::byte gpu_scale_byte(Format format, const GpuFileRows& source, siz
   }
   // If a unit is a part of a block, so are its scales.
   const size_t within = first % layout.block_elements * layout.block_scales / layout.block_elements;
-  return source.rows[row * source.stride_bytes + block * layout.block_bytes + layout.scales_begin +
-                     within + byte % layout.block_scales];
+  const std::byte* own = source.rows + row * source.stride_bytes + block * layout.block_bytes;
+  if (format == Format::kQ3_K) {
+    return static_cast<std::byte>(gpu_q3_k_scale_byte(own, static_cast<uint32_t>(within), byte));
+  }
+  return own[layout.scales_begin + within + byte % layout.block_scales];
 }
 // ... and of its factor.
 constexpr std::byte gpu_factor_byte(Format format, const GpuFileRows& source, size_t unit,
@@ -287,7 +334,7 @@ constexpr std::byte gpu_factor_byte(Format format, const GpuFileRows& source, si
   const GpuLayout layout = gpu_layout(format);
   if (row >= source.row_count) return std::byte{0};
   return source.rows[row * source.stride_bytes + unit / kGpuFactorUnits * layout.block_bytes +
-                     layout.scales_begin + layout.block_scales + byte];
+                     layout.factor_begin + byte];
 }
 
 // Writes what lane `lane` holds of unit `unit` of panel `panel`: its quants, its high bits, and, of
@@ -301,9 +348,10 @@ constexpr void gpu_pack_lane(Format format, const GpuFileRows& source, const Gpu
   };
   std::byte* quants = out + at * layout.quant_unit_bytes();
   for (uint32_t tile = 0; tile < layout.unit_tiles; ++tile) {
-    for (uint32_t piece = 0; piece < layout.tile_bytes() / 512; ++piece) {
-      for (uint32_t word = 0; word < 4; ++word) {
-        store(quants + tile * layout.tile_bytes() + piece * 512 + lane * 16 + word * 4,
+    const uint32_t lane_bytes = layout.quant_lane_bytes();
+    for (uint32_t piece = 0; piece < layout.tile_bytes() / (kGpuLanes * lane_bytes); ++piece) {
+      for (uint32_t word = 0; word < lane_bytes / 4; ++word) {
+        store(quants + tile * layout.tile_bytes() + gpu_quant_byte(layout, lane, piece, word),
               gpu_quant_word(format, source, unit, tile, lane, piece, word));
       }
     }

@@ -48,16 +48,17 @@ struct PackedBlock {
 struct GpuLayout {
   uint32_t block_elements;  // of the file; 0: GPUs have no kernels for the format
   uint32_t block_bytes;
-  uint32_t unit_tiles;     // tiles whose scales lie together: what a warp takes at a time
-  uint32_t quant_bits;     // of a weight in the first plane: 4, 8, 16 or 32
-  uint32_t high_bits;      // ... in the second: 0, 1 or 2
-  uint32_t quants_begin;   // in a block of the file
-  uint32_t high_begin;     // in a block of the file
-  uint32_t scale_bytes;    // of a row and unit, in the third plane
-  uint32_t block_scales;   // ... of a block of the file
-  uint32_t scales_begin;   // in a block of the file
-  uint32_t factor_bytes;   // of a row and 256 columns, in the fourth plane: Q6_K's d
-  uint32_t scale_columns;  // that share a scale: 16 or 32; the columns of a tile lie accordingly
+  uint32_t unit_tiles;        // tiles whose scales lie together: what a warp takes at a time
+  uint32_t quant_bits;        // of a weight in the first plane: 2, 4, 8, 16 or 32
+  uint32_t high_bits;         // ... in the second: 0, 1 or 2
+  uint32_t quants_begin;      // in a block of the file
+  uint32_t high_begin;        // in a block of the file
+  uint32_t scale_bytes;       // of a row and unit, in the third plane
+  uint32_t block_scales;      // ... of a block of the file
+  uint32_t scales_begin;      // in a block of the file
+  uint32_t factor_bytes;      // of a row and 256 columns, in the fourth plane: halves of Q6_K, Q2_K
+  uint32_t scale_columns;     // that share a scale: 16 or 32; the columns of a tile lie accordingly
+  uint32_t factor_begin = 0;  // in a block of the file: the halves
 
   static constexpr uint32_t kTileRows = 16;
   static constexpr uint32_t kTileColumns = 64;
@@ -66,6 +67,8 @@ struct GpuLayout {
   constexpr uint32_t unit_columns() const { return unit_tiles * kTileColumns; }
   constexpr uint32_t tile_bytes() const { return kTileRows * kTileColumns / 8 * quant_bits; }
   constexpr uint32_t quant_unit_bytes() const { return unit_tiles * tile_bytes(); }
+  // Quants of a tile, of a lane, that it reads at once.
+  constexpr uint32_t quant_lane_bytes() const { return quant_bits == 2 ? 8 : 16; }
   // High bits of a unit, of a lane: it has them side by side.
   constexpr uint32_t high_lane_bytes() const { return unit_tiles * 4 * high_bits; }
   constexpr uint32_t high_unit_bytes() const { return high_lane_bytes() * kLanes; }

@@ -31,14 +31,15 @@ GPU_FUNCTION uint32_t table_bits(const TableRow& row, size_t at, uint32_t column
     const uint32_t tile = column / kGpuTileColumns;
     const GpuTilePlace held = gpu_tile_place(kLayout, row.row, column % kGpuTileColumns);
     const GpuQuantPlace place = gpu_quant_place(kLayout, held.step, held.index, held.half);
-    quants += tile * kLayout.tile_bytes() + place.piece * 512 + held.lane * 16;
-    uint32_t bits = load_4(quants + place.word * 4) >> place.shift;
+    quants +=
+        tile * kLayout.tile_bytes() + gpu_quant_byte(kLayout, held.lane, place.piece, place.word);
+    uint32_t bits = load_4(quants) >> place.shift;
     bits &= (1U << kLayout.quant_bits) - 1;
     if constexpr (kLayout.high_bits > 0) {
       const GpuHighPlace high = gpu_high_place(kLayout, tile, held.step, held.index, held.half);
       const uint32_t word = load_4(row.bytes + row.planes.high + at * kLayout.high_unit_bytes() +
                                    gpu_high_byte(kLayout, held.lane, high.word));
-      bits |= (word >> high.shift & ((1U << kLayout.high_bits) - 1)) << 4U;
+      bits |= (word >> high.shift & ((1U << kLayout.high_bits) - 1)) << kLayout.quant_bits;
     }
     return bits;
   }

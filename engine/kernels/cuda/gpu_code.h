@@ -233,12 +233,20 @@ template <unsigned kGroups, bool kAdds>
 GPU_FUNCTION void multiply_group_tile(float (&)[kGroups][4], const uint32_t (&)[4], GroupMatrix) {}
 #endif
 
-// 16 bytes of weights, which are read once: they take no place in the first cache.
+// 16 or 8 bytes of weights, which are read once: they take no place in the first cache.
 GPU_FUNCTION Words4 stream_16(const void* address) {
   Words4 value;
   asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(value.words[0]), "=r"(value.words[1]), "=r"(value.words[2]),
                  "=r"(value.words[3])
+               : "l"(address));
+  return value;
+}
+
+GPU_FUNCTION Words2 stream_8(const void* address) {
+  Words2 value;
+  asm volatile("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
+               : "=r"(value.words[0]), "=r"(value.words[1])
                : "l"(address));
   return value;
 }

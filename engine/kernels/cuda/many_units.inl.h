@@ -264,18 +264,13 @@ GPU_FUNCTION void add_many_wide(const ManyPlace& place, const std::byte* stage, 
 // Quants whose 16 columns share a scale: those of step `step` of tile `tile`.
 template <Format kFormat, unsigned kGroups>
 GPU_FUNCTION void add_many_narrow(const ManyPlace& place, const std::byte* stage, unsigned tile,
-                                  unsigned step, const Floats4 (&step_scales)[kBlockPanels][2],
+                                  unsigned step, const StepScales& scales,
                                   ManySums<kGroups>& sums) {
-  static_assert(kIsBiased<kFormat> && !has_minimums(kFormat));
+  static_assert(kIsBiased<kFormat>);
   uint32_t a[kBlockPanels][1][1][4];
-  Scale scales[kBlockPanels][2];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
     read_weights<kFormat>(stage, panel, tile, step, a[panel][0]);
-    GPU_UNROLL
-    for (unsigned row = 0; row < 2; ++row) {
-      scales[panel][row] = {step_scales[panel][row].values[step], 0};
-    }
   }
   GPU_UNROLL
   for (unsigned first = 0; first < kGroups; first += kGroupsAtOnce) {
@@ -298,14 +293,12 @@ template <Format kFormat, unsigned kGroups>
 GPU_FUNCTION void add_many_tile(const ManyPlace& place, const std::byte* stage, unsigned tile,
                                 unsigned columns, ManySums<kGroups>& sums) {
   if constexpr (gpu_layout(kFormat).scale_columns == 16) {
-    Floats4 scales[kBlockPanels][2];
-    GPU_UNROLL
-    for (unsigned row = 0; row < kBlockPanels * 2; ++row) {
-      scales[row / 2][row % 2] = read_four_scales(stage, row * 8 + lane_index() / 4);
-    }
+    constexpr unsigned kSteps = kNarrowSteps<kFormat>;
+    NarrowScales<kFormat> scales;
     GPU_UNROLL
     for (unsigned step = 0; step < kGpuSteps; ++step) {
-      add_many_narrow<kFormat, kGroups>(place, stage, tile, step, scales, sums);
+      if (step % kSteps == 0) read_narrow_scales<kFormat>(stage, step, scales);
+      add_many_narrow<kFormat, kGroups>(place, stage, tile, step, scales[step % kSteps], sums);
     }
   } else if constexpr (gpu_layout(kFormat).quant_bits == 16) {
     GPU_UNROLL

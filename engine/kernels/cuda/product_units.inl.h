@@ -168,13 +168,11 @@ GPU_FUNCTION void add_wide(Input& input, const std::byte* stage, size_t column, 
   }
 }
 
-// Quants whose 16 columns share a scale: those of step `step` of tile `tile`. `scales`: of the rows
-// lane / 4 and 8 more of both panels.
+// Quants whose 16 columns share a scale: those of step `step` of tile `tile`.
 template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_narrow(Input& input, const std::byte* stage, size_t column, unsigned tile,
-                             unsigned step, const Floats4 (&scales)[kBlockPanels][2],
-                             ProductSums<kGroups>& sums) {
-  static_assert(kIsBiased<kFormat> && !has_minimums(kFormat));
+                             unsigned step, const StepScales& scales, ProductSums<kGroups>& sums) {
+  static_assert(kIsBiased<kFormat>);
   uint32_t a[kBlockPanels][1][4];
   GPU_UNROLL
   for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
@@ -187,10 +185,18 @@ GPU_FUNCTION void add_narrow(Input& input, const std::byte* stage, size_t column
     add_inputs(sums, x.words, inputs);
     GPU_UNROLL
     for (unsigned panel = 0; panel < kBlockPanels; ++panel) {
-      float products[4];
-      multiply_tile_from(inputs, a[panel][0], x.words, products);
-      add_scaled(sums.sums[panel][group], products, scales[panel][0].values[step],
-                 scales[panel][1].values[step]);
+      const Scale& upper = scales[panel][0];
+      const Scale& lower = scales[panel][1];
+      float products[4] = {};
+      if constexpr (has_minimums(kFormat)) {
+        multiply_tile(products, a[panel][0], x.words);
+      } else {
+        multiply_tile_from(inputs, a[panel][0], x.words, products);
+      }
+      add_scaled(sums.sums[panel][group], products, upper.scale, lower.scale);
+      if constexpr (has_minimums(kFormat)) {
+        add_scaled(sums.sums[panel][group], inputs, upper.minimum, lower.minimum);
+      }
     }
   }
 }
@@ -234,15 +240,14 @@ GPU_FUNCTION void hold_loads() {
 template <Format kFormat, unsigned kGroups, typename Input>
 GPU_FUNCTION void add_narrow_tile(Input& input, const std::byte* stage, size_t column,
                                   unsigned tile, ProductSums<kGroups>& sums) {
-  Floats4 scales[kBlockPanels][2];
-  GPU_UNROLL
-  for (unsigned row = 0; row < kBlockPanels * 2; ++row) {
-    scales[row / 2][row % 2] = read_four_scales(stage, row * 8 + lane_index() / 4);
-  }
+  constexpr unsigned kSteps = kNarrowSteps<kFormat>;
+  NarrowScales<kFormat> scales;
   GPU_UNROLL
   for (unsigned step = 0; step < kGpuSteps; ++step) {
     if (step == kGpuSteps / 2) hold_loads<kGroups>();
-    add_narrow<kFormat, kGroups>(input, stage, column + step * 16, tile, step, scales, sums);
+    if (step % kSteps == 0) read_narrow_scales<kFormat>(stage, step, scales);
+    add_narrow<kFormat, kGroups>(input, stage, column + step * 16, tile, step,
+                                 scales[step % kSteps], sums);
   }
 }
 

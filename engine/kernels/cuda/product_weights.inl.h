@@ -28,12 +28,15 @@ struct Stage {
   static constexpr unsigned kScales = kHigh + kBlockPanels * kHighBytes;
   static constexpr unsigned kFactors = kScales + kBlockRows * kLayout.scale_bytes;
   // If scales take some work to unpack, a lane does it for a row, a tile at a time, and leaves them
-  // for all: with minimums in place of the scales as they came, which it keeps.
+  // for all: of Q4_K and Q5_K in place of the scales as they came, which it keeps.
   static constexpr bool kUnpacks = kLayout.block_elements == 256;
+  static constexpr unsigned kUnpackedBytes =  // of a row
+      kTileScales * (has_minimums(kFormat) ? 2 : 1) * sizeof(float);
+  static constexpr bool kInPlace = has_minimums(kFormat) && kLayout.scale_bytes == kUnpackedBytes;
   static constexpr unsigned kUnpacked =
-      has_minimums(kFormat) ? kScales : kFactors + kBlockRows * kLayout.factor_bytes;
-  static constexpr unsigned kBytes = kUnpacks && !has_minimums(kFormat)
-                                         ? kUnpacked + kBlockRows * kTileScales * sizeof(float)
+      kInPlace ? kScales : kFactors + kBlockRows * kLayout.factor_bytes;
+  static constexpr unsigned kBytes = kUnpacks && !kInPlace
+                                         ? kUnpacked + kBlockRows * kUnpackedBytes
                                          : kFactors + kBlockRows * kLayout.factor_bytes;
   static_assert(kBytes % 16 == 0);
   // The parts of F16 are multiplied each by itself: a weight is the sum of two bf16.
@@ -86,8 +89,9 @@ GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage, unsigned l
   if constexpr (S::kLayout.factor_bytes > 0) {
     constexpr unsigned kFactorBytes = S::kLayout.factor_bytes;
     static_assert(kProductWarps % kGpuFactorUnits == 0);
-    // Those of two rows by one lane.
-    if (lane % 2 == 0) {
+    static_assert(kFactorBytes == 2 || kFactorBytes == 4);
+    // If they are of 2 bytes, those of two rows by one lane.
+    if (lane % (4 / kFactorBytes) == 0) {
       begin_copy_4(stage + S::kFactors + lane * kFactorBytes, weights.factors);
     }
     weights.factors += kProductWarps / kGpuFactorUnits * kGpuPanelRows * kFactorBytes;
@@ -101,7 +105,7 @@ GPU_FUNCTION void begin_unit(BlockWeights& weights, std::byte* stage) {
 
 // Whether what tile products multiply is quant + quant_bias().
 template <Format kFormat>
-constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits == 4 && !has_table(kFormat);
+constexpr bool kIsBiased = gpu_layout(kFormat).quant_bits <= 4 && !has_table(kFormat);
 // The excess of each quant, the format's offset included. Minimums take it away: w = scale * quant
 // + minimum is scale * (quant + bias) + (minimum - bias * scale), and the sum of the x, which
 // minimums are multiplied with, is at hand. Without them the sum of quant * x begins at -bias times
@@ -114,16 +118,18 @@ constexpr uint32_t quant_bias() {
 template <Format kFormat>
 constexpr uint32_t kBiasTaken = (0xC300U | quant_offset<kFormat>()) * 0x00010001U;
 
-// Register `index` of step `step` of a tile of 4-bit quants, and their high bits. `kBiased`: 128 is
-// left in them, and the offset.
+// Register `index` of step `step` of a tile of quants of 2 or 4 bits, and their high bits.
+// `kBiased`: 128 is left in them, and the offset.
 template <Format kFormat, bool kBiased>
-GPU_FUNCTION uint32_t nibble_pair(uint32_t word, uint32_t high, unsigned step, unsigned index) {
+GPU_FUNCTION uint32_t quant_pair(uint32_t word, uint32_t high, unsigned step, unsigned index) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  uint32_t pair = mask_and_set(word >> (4 * index), 0x000F000FU, 0x43004300U);
+  constexpr uint32_t kQuantMask = ((1U << kLayout.quant_bits) - 1) * 0x00010001U;
+  uint32_t pair =
+      mask_and_set(word >> gpu_quant_place(kLayout, step, index, 0).shift, kQuantMask, 0x43004300U);
   if constexpr (kLayout.high_bits > 0) {
     constexpr uint32_t kMask = (1U << kLayout.high_bits) - 1;
     const unsigned shift = gpu_high_place(kLayout, 0, step, index, 0).shift;
-    pair |= (high >> shift & kMask * 0x00010001U) << 4U;
+    pair |= (high >> shift & kMask * 0x00010001U) << kLayout.quant_bits;
   }
   return kBiased ? pair : add_bf16_pairs(pair, kBiasTaken<kFormat>);
 }
@@ -157,12 +163,20 @@ GPU_FUNCTION void table_pairs(uint32_t word, uint32_t (&a)[4]) {
   a[3] = byte_pair(second >> 8U);
 }
 
-// The A operand of step `step` of tile `tile`, of 4-bit quants; `nibbles`: the lane's of the tile.
+// Whether a lane reads its quants of a tile at once.
+template <Format kFormat>
+constexpr bool kIsSmall = gpu_layout(kFormat).quant_bits <= 4;
+// A lane's quants of a tile, of formats that are.
+template <Format kFormat>
+using LaneQuants = std::conditional_t<gpu_layout(kFormat).quant_bits == 2, Words2, Words4>;
+
+// The A operand of step `step` of tile `tile`; `quants`: the lane's of the tile.
 template <Format kFormat, bool kBiased>
-GPU_FUNCTION void read_nibbles(const Words4& nibbles, const std::byte* high_bits, unsigned tile,
-                               unsigned step, uint32_t (&a)[4]) {
+GPU_FUNCTION void read_quants(const LaneQuants<kFormat>& quants, const std::byte* high_bits,
+                              unsigned tile, unsigned step, uint32_t (&a)[4]) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  if constexpr (has_table(kFormat)) return table_pairs<kFormat>(nibbles.words[step], a);
+  const uint32_t own = quants.words[gpu_quant_place(kLayout, step, 0, 0).word];
+  if constexpr (has_table(kFormat)) return table_pairs<kFormat>(own, a);
   uint32_t high = 0;
   if constexpr (kLayout.high_bits > 0) {
     const unsigned word = gpu_high_place(kLayout, tile, step, 0, 0).word;
@@ -170,7 +184,7 @@ GPU_FUNCTION void read_nibbles(const Words4& nibbles, const std::byte* high_bits
   }
   GPU_UNROLL
   for (unsigned index = 0; index < 4; ++index) {
-    a[index] = nibble_pair<kFormat, kBiased>(nibbles.words[step], high, step, index);
+    a[index] = quant_pair<kFormat, kBiased>(own, high, step, index);
   }
 }
 
@@ -180,9 +194,11 @@ template <Format kFormat, bool kBiased>
 GPU_FUNCTION void read_operand(const std::byte* quants, const std::byte* high_bits, unsigned tile,
                                unsigned step, uint32_t (&a)[Stage<kFormat>::kParts][4]) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  quants += tile * kLayout.tile_bytes() + lane_index() * 16;
-  if constexpr (kLayout.quant_bits == 4) {
-    read_nibbles<kFormat, kBiased>(load_16(quants), high_bits, tile, step, a[0]);
+  quants += tile * kLayout.tile_bytes() + lane_index() * kLayout.quant_lane_bytes();
+  if constexpr (kLayout.quant_bits == 2) {
+    read_quants<kFormat, kBiased>(load_8(quants), high_bits, tile, step, a[0]);
+  } else if constexpr (kLayout.quant_bits == 4) {
+    read_quants<kFormat, kBiased>(load_16(quants), high_bits, tile, step, a[0]);
   } else if constexpr (kLayout.quant_bits == 8) {
     const Words4 words = load_16(quants + step / 2 * 512);
     GPU_UNROLL
@@ -227,9 +243,16 @@ struct RowScales<Format::kQ6_K> {
   Words2 scales;
   float factor;
 };
-
 template <>
-struct RowScales<Format::kIq4Xs> {
+struct RowScales<Format::kQ2_K> {
+  Words2 scales;
+  float scale_factor;
+  float minimum_factor;
+};
+
+template <Format kFormat>
+requires kHasSixBitScales<kFormat>
+struct RowScales<kFormat> {
   Words2 scales;
 };
 
@@ -241,7 +264,10 @@ GPU_FUNCTION RowScales<kFormat> read_row_scales(const std::byte* stage) {
   if constexpr (kFormat == Format::kQ6_K) {
     const std::byte* factor = stage + S::kFactors + lane_index() * S::kLayout.factor_bytes;
     return {load_8(scales), from_half(*reinterpret_cast<const uint16_t*>(factor))};
-  } else if constexpr (kFormat == Format::kIq4Xs) {
+  } else if constexpr (kFormat == Format::kQ2_K) {
+    const uint32_t halves = load_4(stage + S::kFactors + lane_index() * S::kLayout.factor_bytes);
+    return {load_8(scales), half_of(halves, 0), half_of(halves, 1)};
+  } else if constexpr (kHasSixBitScales<kFormat>) {
     return {load_8(scales)};
   } else {
     return {unpack_k_scales(load_16(scales))};
@@ -255,8 +281,9 @@ GPU_FUNCTION Scale biased(const Scale& scale) {
   return {scale.scale, multiply_add(-kBias, scale.scale, scale.minimum)};
 }
 
-// Leaves the scales of tile `tile` of the unit where read_two_scales() and read_four_scales() find
-// them, [row][scale of the tile]. All lanes have read the last tile's.
+// Leaves the scales of tile `tile` of the unit where read_two_scales() and read_narrow_scales()
+// find them, [row][scale of the tile], of Q2_K [half of the tile][row][scale]. All lanes have read
+// the last tile's.
 template <Format kFormat>
 GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, std::byte* stage) {
   std::byte* unpacked = stage + Stage<kFormat>::kUnpacked;
@@ -268,10 +295,31 @@ GPU_FUNCTION void unpack_scales(const RowScales<kFormat>& own, unsigned tile, st
       scales.words[index] = float_to_bits(multiply(own.factor, signed_byte(word, index)));
     }
     store_16(unpacked + lane_index() * sizeof(Words4), scales);
+  } else if constexpr (kFormat == Format::kQ2_K) {
+    const uint32_t word = tile == 0 ? own.scales.words[0] : own.scales.words[1];
+    GPU_UNROLL
+    for (unsigned half = 0; half < 2; ++half) {
+      Scale scales[2];
+      GPU_UNROLL
+      for (unsigned index = 0; index < 2; ++index) {
+        scales[index] = biased<kFormat>(
+            q2_k_scale(word >> (16 * half + 8 * index), own.scale_factor, own.minimum_factor));
+      }
+      store_16(unpacked + (half * kBlockRows + lane_index()) * sizeof(Words4),
+               {{float_to_bits(scales[0].scale), float_to_bits(scales[0].minimum),
+                 float_to_bits(scales[1].scale), float_to_bits(scales[1].minimum)}});
+    }
+  } else if constexpr (kFormat == Format::kQ3_K) {
+    Words4 scales;
+    GPU_UNROLL
+    for (unsigned index = 0; index < 4; ++index) {
+      scales.words[index] = float_to_bits(six_bit_scale(own.scales, 4 * tile + index));
+    }
+    store_16(unpacked + lane_index() * sizeof(Words4), scales);
   } else if constexpr (kFormat == Format::kIq4Xs) {
     store_8(unpacked + lane_index() * sizeof(Words2),
-            {{float_to_bits(iq4_xs_scale(own.scales, 2 * tile)),
-              float_to_bits(iq4_xs_scale(own.scales, 2 * tile + 1))}});
+            {{float_to_bits(six_bit_scale(own.scales, 2 * tile)),
+              float_to_bits(six_bit_scale(own.scales, 2 * tile + 1))}});
   } else {
     const TwoScales scales = k_tile_scales(own.row, tile);
     const Scale first = biased<kFormat>(scales.halves[0]);
@@ -309,11 +357,41 @@ GPU_FUNCTION TwoScales read_two_scales(const std::byte* stage, unsigned row, uns
   }
 }
 
-// Reads the scales of Q6_K for a tile's four steps.
-GPU_FUNCTION Floats4 read_four_scales(const std::byte* stage, unsigned row) {
-  const Words4 words = load_16(stage + Stage<Format::kQ6_K>::kUnpacked + row * sizeof(Words4));
-  return {{bits_to_float(words.words[0]), bits_to_float(words.words[1]),
-           bits_to_float(words.words[2]), bits_to_float(words.words[3])}};
+// If 16 columns share a scale: those of some steps of a tile that a lane multiplies with, of the
+// rows lane / 4 and 8 more of both panels. Of formats of 2 bits the registers do for two steps.
+template <Format kFormat>
+constexpr unsigned kNarrowSteps = gpu_layout(kFormat).quant_bits == 2 ? 2 : kGpuSteps;
+using StepScales = Scale[kBlockPanels][2];
+template <Format kFormat>
+using NarrowScales = StepScales[kNarrowSteps<kFormat>];
+
+// Reads those of step `step` of the tile and of the next ones.
+template <Format kFormat>
+GPU_FUNCTION void read_narrow_scales(const std::byte* stage, unsigned step,
+                                     NarrowScales<kFormat>& scales) {
+  const unsigned row = lane_index() / 4;
+  const std::byte* const unpacked = stage + Stage<kFormat>::kUnpacked + row * sizeof(Words4);
+  GPU_UNROLL
+  for (unsigned index = 0; index < kBlockPanels * 2; ++index) {
+    const std::byte* const own = unpacked + index * (8 * sizeof(Words4));
+    Scale& first = scales[0][index / 2][index % 2];
+    Scale& second = scales[1][index / 2][index % 2];
+    if constexpr (has_minimums(kFormat)) {
+      const Words4 words = load_16(own + step / 2 * (kBlockRows * sizeof(Words4)));
+      first = {bits_to_float(words.words[0]), bits_to_float(words.words[1])};
+      second = {bits_to_float(words.words[2]), bits_to_float(words.words[3])};
+    } else if constexpr (kNarrowSteps<kFormat> == 2) {
+      const Words2 words = load_8(own + step / 2 * sizeof(Words2));
+      first = {bits_to_float(words.words[0]), 0};
+      second = {bits_to_float(words.words[1]), 0};
+    } else {
+      const Words4 words = load_16(own);
+      GPU_UNROLL
+      for (unsigned of_step = 0; of_step < kGpuSteps; ++of_step) {
+        scales[of_step][index / 2][index % 2] = {bits_to_float(words.words[of_step]), 0};
+      }
+    }
+  }
 }
 
 }  // namespace

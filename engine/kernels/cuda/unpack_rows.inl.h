@@ -1,8 +1,8 @@
 // Unpacks rows of a GpuMatrix to bf16 (gpu_panel.h). Included after gpu_code.h.
 //
 // A warp takes some tiles beside one another: its lanes read of a tile what they would read for a
-// tile product, and hold 8 neighbouring columns of two rows then, which they write at once (of Q6_K
-// 4).
+// tile product, and hold 8 neighbouring columns of two rows then, which they write at once (where
+// 16 columns share a scale 4).
 #pragma once
 
 #include "engine/base/check.h"
@@ -65,13 +65,13 @@ GPU_FUNCTION uint32_t scaled_pair(uint32_t pair, const Scale& scale) {
 }
 
 // Unpacks the lane's part of a step: 4 columns each of the rows lane / 4 and 8 more, as words of
-// two. `nibbles`: of quants of 4 bits the lane's of the tile.
+// two. `quants`: of small ones the lane's of the tile.
 template <Format kFormat>
-GPU_FUNCTION void unpack_step(const TilePlace& place, const Words4& nibbles, unsigned step,
-                              Words2 (&rows)[2]) {
+GPU_FUNCTION void unpack_step(const TilePlace& place, const LaneQuants<kFormat>& quants,
+                              unsigned step, Words2 (&rows)[2]) {
   uint32_t a[Stage<kFormat>::kParts][4];
-  if constexpr (gpu_layout(kFormat).quant_bits == 4) {
-    read_nibbles<kFormat, /*kBiased=*/false>(nibbles, place.high, place.tile, step, a[0]);
+  if constexpr (kIsSmall<kFormat>) {
+    read_quants<kFormat, /*kBiased=*/false>(quants, place.high, place.tile, step, a[0]);
   } else {
     read_operand<kFormat, /*kBiased=*/false>(place.quants, place.high, place.tile, step, a);
   }
@@ -96,13 +96,14 @@ struct UnpackedTile {
 template <Format kFormat>
 GPU_FUNCTION void unpack_tile(const TilePlace& place, UnpackedTile& tile) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
-  Words4 nibbles = {};
-  if constexpr (kLayout.quant_bits == 4) {
-    nibbles = stream_16(place.quants + place.tile * kLayout.tile_bytes() + lane_index() * 16);
-  }
+  LaneQuants<kFormat> quants = {};
+  const std::byte* const own =
+      place.quants + place.tile * kLayout.tile_bytes() + lane_index() * kLayout.quant_lane_bytes();
+  if constexpr (kLayout.quant_bits == 4) quants = stream_16(own);
+  if constexpr (kLayout.quant_bits == 2) quants = stream_8(own);
   GPU_UNROLL
   for (unsigned step = 0; step < kGpuSteps; ++step) {
-    unpack_step<kFormat>(place, nibbles, step, tile.steps[step]);
+    unpack_step<kFormat>(place, quants, step, tile.steps[step]);
   }
 }
 

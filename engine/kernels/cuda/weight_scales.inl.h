@@ -9,6 +9,7 @@ namespace {
 // The offset of a format's quants.
 template <Format kFormat>
 constexpr uint32_t quant_offset() {
+  if (kFormat == Format::kQ3_K) return 4;
   if (kFormat == Format::kQ4_0) return 8;
   if (kFormat == Format::kQ5_0) return 16;
   if (kFormat == Format::kQ6_K) return 32;
@@ -76,10 +77,12 @@ GPU_FUNCTION float exponent_scale_of(uint32_t word, unsigned index) {
   return bits_to_float(exponent < 2 ? 0x00200000U << exponent : (exponent - 1U) << 23U);
 }
 
-// Scale `index` of a row of a block of IQ4_XS: a half times a number of 6 bits, 32 taken away.
-// After the half come 16 bits with the upper two of the eight, and four bytes with their lower
-// four.
-GPU_FUNCTION float iq4_xs_scale(const Words2& words, unsigned index) {
+// Scale `index` of a row of a block of IQ4_XS, or of a unit of Q3_K: a half times a number of 6
+// bits, 32 taken away. After the half come 16 bits with the upper two of the eight, and four bytes
+// with their lower four.
+template <Format kFormat>
+constexpr bool kHasSixBitScales = kFormat == Format::kIq4Xs || kFormat == Format::kQ3_K;
+GPU_FUNCTION float six_bit_scale(const Words2& words, unsigned index) {
   const uint32_t lower = words.words[1] >> (4 * index) & 15U;
   const uint32_t upper = words.words[0] >> (16 + 2 * index) & 3U;
   const int scale = static_cast<int>(lower | upper << 4U) - 32;
@@ -101,15 +104,25 @@ GPU_FUNCTION float signed_byte(uint32_t word, unsigned index) {
   return static_cast<float>(static_cast<int8_t>(word >> (8 * index)));
 }
 
-// Scale `index` of a row and unit, whose scales lie at `scales`: of 32 columns, of Q6_K 16, whose
-// factor lies at `factor`.
+// The scale and the minimum of a byte of Q2_K. `factor`: the halves that multiply them.
+GPU_FUNCTION Scale q2_k_scale(uint32_t byte, float scale_factor, float minimum_factor) {
+  return {multiply(scale_factor, static_cast<float>(byte & 15U)),
+          multiply(-minimum_factor, static_cast<float>(byte >> 4U & 15U))};
+}
+
+// Scale `index` of a row and unit, whose scales lie at `scales`: of 32 columns or 16. Of Q6_K and
+// Q2_K their factor lies at `factor`.
 template <Format kFormat>
 GPU_FUNCTION Scale scale_of(const std::byte* scales, const std::byte* factor, unsigned index) {
   constexpr GpuLayout kLayout = gpu_layout(kFormat);
   if constexpr (kFormat == Format::kMxfp4) {
     return {exponent_scale_of(load_4(scales), index), 0};
-  } else if constexpr (kFormat == Format::kIq4Xs) {
-    return {iq4_xs_scale(load_8(scales), index), 0};
+  } else if constexpr (kHasSixBitScales<kFormat>) {
+    return {six_bit_scale(load_8(scales), index), 0};
+  } else if constexpr (kFormat == Format::kQ2_K) {
+    const uint32_t halves = load_4(factor);
+    return q2_k_scale(load_4(scales + index / 4 * 4) >> (8 * (index % 4)), half_of(halves, 0),
+                      half_of(halves, 1));
   } else if constexpr (kLayout.block_scales == 2) {
     return {half_of(load_4(scales + index / 2 * 4), index % 2), 0};
   } else if constexpr (kFormat == Format::kQ6_K) {

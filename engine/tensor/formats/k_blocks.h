@@ -88,7 +88,9 @@ struct Q6_K {
       {128, 160, BlockUnit::kFourBytes}, {32, 64, BlockUnit::kFourBytes},
       {64, 96, BlockUnit::kFourBytes},   {160, 192, BlockUnit::kFourBytes},
       {96, 128, BlockUnit::kFourBytes},  {208, 210, BlockUnit::kTwoBytes}};
-  static constexpr GpuLayout gpu_layout() { return {256, 210, 2, 4, 2, 0, 128, 8, 16, 192, 2, 16}; }
+  static constexpr GpuLayout gpu_layout() {
+    return {256, 210, 2, 4, 2, 0, 128, 8, 16, 192, 2, 16, 208};
+  }
   static void dequantize(const std::byte* blocks, size_t count, float* values) {
     for (size_t start = 0; start < count; start += kSuperElements, blocks += 210) {
       const float scale = read_half(blocks + 208);

@@ -189,6 +189,13 @@ GPU_FUNCTION Words4 stream_16(const void* address) {
   return value;
 }
 
+GPU_FUNCTION Words2 stream_8(const void* address) {
+  HostGrid::check_access(address, 8);
+  Words2 value;
+  std::memcpy(&value, address, sizeof(value));
+  return value;
+}
+
 GPU_FUNCTION void begin_copy_16(std::byte* shared, const std::byte* source) {
   HostGrid::begin_copy(shared, source, 16);
 }
@@ -210,10 +217,7 @@ GPU_FUNCTION Words4 load_16(const void* address) {
   return stream_16(address);
 }
 GPU_FUNCTION Words2 load_8(const void* address) {
-  HostGrid::check_access(address, 8);
-  Words2 value;
-  std::memcpy(&value, address, sizeof(value));
-  return value;
+  return stream_8(address);
 }
 GPU_FUNCTION uint32_t load_4(const void* address) {
   HostGrid::check_access(address, 4);

@@ -47,9 +47,12 @@ TEST_P(GpuMatrixOf, gives_the_files_values_bit_for_bit) {
 
 TEST_P(GpuMatrixOf, takes_no_more_bits_than_the_file) {
   const size_t columns = 1024;
-  EXPECT_EQ(gpu_matrix_bytes(format(), 64, columns), 64 * row_bytes(format(), columns));
+  // Either half of a block of Q3_K has the block's number of 16 bits.
+  const size_t repeated = format() == Format::kQ3_K ? 2 * columns / 256 : 0;
+  const size_t bytes = 64 * (row_bytes(format(), columns) + repeated);
+  EXPECT_EQ(gpu_matrix_bytes(format(), 64, columns), bytes);
   // Padding.
-  EXPECT_EQ(gpu_matrix_bytes(format(), 50, columns), 64 * row_bytes(format(), columns));
+  EXPECT_EQ(gpu_matrix_bytes(format(), 50, columns), bytes);
 }
 
 TEST_P(GpuMatrixOf, of_a_slice_of_rows_and_columns_is_the_same_from_the_gpu) {

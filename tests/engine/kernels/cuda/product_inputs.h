@@ -35,8 +35,8 @@ class Weights {
                     matrix_.columns, values.data());
     return values;
   }
-  // The row as it would be with all quants 0, or 1; of formats whose quants have 4 bits and more in
-  // another place. With minimums it is these.
+  // The row as it would be with all quants 0, or 1; of formats whose quants have 2 or 4 bits and
+  // more in another place. With minimums it is these.
   std::vector<float> row_of_zeros(size_t index) const { return row_of_quants(index, 0); }
   std::vector<float> row_of_ones(size_t index) const { return row_of_quants(index, 1); }
 
@@ -45,14 +45,15 @@ class Weights {
     const Format format = matrix_.format;
     std::vector<float> values(matrix_.columns);
     const GpuLayout layout = gpu_layout(format);
-    if (layout.quant_bits != 4 || has_table(format)) return values;
+    if (layout.quant_bits > 4 || has_table(format)) return values;
+    const unsigned all = layout.quant_bits == 4 ? 0x11U : 0x55U;
     const size_t bytes = row_bytes(format, matrix_.columns);
     std::vector<std::byte> row(file_.begin() + static_cast<ptrdiff_t>(index * bytes),
                                file_.begin() + static_cast<ptrdiff_t>((index + 1) * bytes));
     for (size_t byte = 0; byte < bytes; ++byte) {
       const size_t place = byte % layout.block_bytes;  // wraps where the part begins behind it
-      if (place - layout.quants_begin < layout.block_elements / 2) {
-        row[byte] = static_cast<std::byte>(quant * 0x11U);
+      if (place - layout.quants_begin < layout.block_elements / 8 * layout.quant_bits) {
+        row[byte] = static_cast<std::byte>(quant * all);
       } else if (place - layout.high_begin < layout.block_elements / 8 * layout.high_bits) {
         row[byte] = std::byte{0};
       }

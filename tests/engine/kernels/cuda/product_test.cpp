@@ -32,7 +32,7 @@ class GpuProductOf : public testing::TestWithParam<Format> {
 // magnitude; a tile product counts as tile_product_roundings(). A term goes through
 //   quantized  the 2 tile products of its 32 columns, and what takes the bias away through 2 before
 //              them, then one fma (with a minimum two) per scale of the warp's columns: at most one
-//              for 16 columns
+//              for 16 columns, of Q2_K two
 //   BF16, F16  all tile products of the warp's columns: one for 16 columns, of F16 two
 //   F32        all fma of the warp's columns
 // and 8 additions of warps' sums; its scale and its reference weight are rounded up to 4 times. The
@@ -41,7 +41,10 @@ class GpuProductOf : public testing::TestWithParam<Format> {
 // |scale|) |x|, as no bias is greater than 160.
 size_t roundings_of(Format format, size_t warp_columns) {
   const size_t tile = tile_product_roundings();
-  if (traits(format).block_elements > 1) return 12 + 4 * tile + warp_columns / 16;
+  if (traits(format).block_elements > 1) {
+    const size_t fma_columns = format == Format::kQ2_K ? 8 : 16;
+    return 12 + 4 * tile + warp_columns / fma_columns;
+  }
   if (format == Format::kF32) return 12 + warp_columns;
   return 12 + warp_columns / (format == Format::kF16 ? 8 : 16) * tile;
 }
