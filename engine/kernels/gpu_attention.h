@@ -14,7 +14,7 @@
 
 namespace lockstep {
 
-// Rows of [query head][head_dimension], in one or both forms; 16-byte aligned, as the strides are.
+// Rows of [query head][value_dimension], in one or both forms; 16-byte aligned, as the strides are.
 struct GpuAttentionOutput {
   float* floats = nullptr;   // or none
   size_t float_stride = 0;   // floats, from token to token
@@ -27,7 +27,7 @@ struct GpuAttentionOutput {
 struct GpuAttention {
   GpuBatch batch;
   GpuKvLayer kv;
-  const float* queries = nullptr;  // [token][head][head_dimension], prepared; 16-byte aligned
+  const float* queries = nullptr;  // [token][head][key_dimension], prepared; 16-byte aligned
   size_t query_stride = 0;         // floats, a multiple of 4
   unsigned head_count = 0;
   unsigned kv_head_count = 0;
@@ -36,7 +36,7 @@ struct GpuAttention {
   unsigned window = 0;  // most keys that a token sees; 0: all before it
   float scale = 0;
   GpuAttentionOutput output;
-  // The partial results of generated tokens, by unit of the batch: [unit][head][head_dimension],
+  // The partial results of generated tokens, by unit of the batch: [unit][head][value_dimension],
   // 16-byte aligned; [unit][head][2], the maximum and the sum; and [unit][head], how many of a
   // token's blocks have left theirs: all 0 before a launch and after it.
   float* partial_outputs = nullptr;
@@ -50,14 +50,16 @@ struct GpuAttention {
 
 // The number of keys that a block has in its shared memory at once: a page's, or fewer of large
 // heads.
-constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
+constexpr unsigned gpu_attention_step(KvFormat format, size_t key_dimension,
+                                      size_t value_dimension) {
   // All GPUs have 99 KiB for a block. Queries, outputs and what else comes beside keys and values
   // takes most for large heads.
   constexpr size_t kBytesMost = 72 << 10;
   const size_t element = format == KvFormat::kF32 ? 4 : format == KvFormat::kQ8_0 ? 1 : 2;
-  const size_t bytes = element * (head_dimension + round_up<size_t>(head_dimension, 16));
+  const size_t bytes = element * (key_dimension + round_up<size_t>(value_dimension, 16));
+  const size_t beside = 16 * (key_dimension + value_dimension);
   unsigned keys = kPageTokens;
-  while (keys * bytes + 32 * head_dimension > kBytesMost) keys /= 2;
+  while (keys * bytes + beside > kBytesMost) keys /= 2;
   return keys;
 }
 
@@ -74,7 +76,7 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t head_dimension) {
 //   p[t]     = exponential(score[t] - M'), 0 outside the token's keys
 //   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the
 //              step, the lanes are added pairwise, 16, 8, 4, 2, 1 apart
-//   O        : chain c of min(1024 / head_dimension, keys of a step / 2) (rounded down) takes the
+//   O        : chain c of min(1024 / value_dimension, keys of a step / 2) (rounded down) takes the
 //              step's pairs of neighbours c, c + chains ..: first O * exponential(M - M'), then fma
 //              of p[t] * value[t], ascending. After the last step the chains are added in order.
 // The units are merged in order into M = -FLT_MAX, L = 0, O = 0, whichever block does it:
@@ -111,8 +113,9 @@ void gpu_attend_walked(void* stream, const GpuAttention& attention);
 // value is infinite or NaN may make the tile's earlier ones NaN.)
 void gpu_attend_prompted(void* stream, const GpuAttention& attention);
 inline constexpr size_t kGpuPromptTileDimensions = 256;
-constexpr bool gpu_has_prompt_tiles(KvFormat format, size_t head_dimension) {
-  return format != KvFormat::kF32 && head_dimension <= kGpuPromptTileDimensions;
+constexpr bool gpu_has_prompt_tiles(KvFormat format, size_t key_dimension, size_t value_dimension) {
+  return format != KvFormat::kF32 && key_dimension <= kGpuPromptTileDimensions &&
+         value_dimension <= kGpuPromptTileDimensions;
 }
 
 }  // namespace lockstep

@@ -16,14 +16,16 @@ inline constexpr size_t kGpuMaxHeadDimension = 512;
 // The cache of one layer: for each of the rank's KV heads a run of pages, in each page the keys'
 // block and then the values'. The blocks have the sizes and the numbers of attention.h, their
 // elements another order, in which 16 consecutive bytes are what one thread wants:
-//   keys    [head_dimension / 8][kPageTokens][8]: 8 dimensions of a token together
-//   values  [kPageTokens / 2][head_dimension rounded up to 16][2]: of two neighbours a dimension,
+//   keys    [key_dimension / 8][kPageTokens][8]: 8 dimensions of a token together
+//   values  [kPageTokens / 2][value_dimension rounded up to 16][2]: of two neighbours a dimension,
 //           as a tile product takes them
 // and after kQ8_0's quants the scales, as there. Slots that hold no token may be anything, NaN
 // included: no page is ever cleared.
 struct GpuKvLayer {
   KvFormat format = KvFormat::kF16;
-  unsigned head_dimension = 0;   // a multiple of 8, at most kGpuMaxHeadDimension
+  // Multiples of 8, at most kGpuMaxHeadDimension.
+  unsigned key_dimension = 0;    // of a head's keys and queries
+  unsigned value_dimension = 0;  // of its values and outputs
   std::byte* blocks = nullptr;   // page 0 of KV head 0; 16-byte aligned
   size_t head_stride_bytes = 0;  // from a KV head's page 0 to the next one's
   size_t page_stride_bytes = 0;  // from page to page
@@ -39,13 +41,14 @@ struct GpuKvLayer {
 struct GpuHeads {
   GpuBatch batch;
   GpuKvLayer kv;
-  float* queries = nullptr;  // [token][head][head_dimension]; changed in place
+  float* queries = nullptr;  // [token][head][key_dimension]; changed in place
   size_t query_stride = 0;   // floats, from token to token
-  // [token][KV head][head_dimension]; none: an earlier layer has stored them, and there are no KV
-  // heads here.
+  // [token][KV head][key_dimension] and [token][KV head][value_dimension]; none: an earlier layer
+  // has stored them, and there are no KV heads here.
   const float* keys = nullptr;
   const float* values = nullptr;
-  size_t kv_stride = 0;  // floats
+  size_t key_stride = 0;  // floats
+  size_t value_stride = 0;
   unsigned head_count = 0;
   unsigned kv_head_count = 0;
   const float* query_norm = nullptr;  // or none

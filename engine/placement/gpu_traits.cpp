@@ -73,12 +73,14 @@ Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, GpuCo
   if (auto held = check_gpu_formats(graph); !held) return held;
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
-    const size_t dimension = node.head_dimension;
-    if (dimension % kHeadUnit == 0 && dimension <= kGpuMaxHeadDimension) continue;
-    return invalid_input(
-        "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: use "
-        "--devices cpu",
-        dimension, kHeadUnit, kGpuMaxHeadDimension);
+    for (const size_t dimension : {node.head_dimension, node.value_dimension}) {
+      if (dimension % kHeadUnit == 0 && dimension <= kGpuMaxHeadDimension) continue;
+      return invalid_input(
+          "this model's heads have {} dimensions; a GPU computes with multiples of {} up to {}: "
+          "use "
+          "--devices cpu",
+          dimension, kHeadUnit, kGpuMaxHeadDimension);
+    }
   }
   const bool alone = company == GpuCompany::kNobody;
   if (const auto gap = find_gpu_gap(graph, without, alone)) {

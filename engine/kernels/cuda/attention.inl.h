@@ -1,6 +1,8 @@
 // Attention of generated tokens, unit by unit (gpu_attention.h). Included after gpu_code.h.
 #pragma once
 
+#include <algorithm>
+
 #include "engine/base/check.h"
 #include "engine/kernels/cuda/attention_unit.inl.h"
 #include "engine/kernels/gpu_attention.h"
@@ -8,15 +10,20 @@
 namespace lockstep {
 namespace {
 
+// The float at which a token's value begins, if it does not lie as its key does.
+GPU_FUNCTION size_t value_offset(const GpuHeads& heads, unsigned token, const BlockHeads& own) {
+  return token * heads.value_stride + own.kv_head * heads.kv.value_dimension;
+}
+
 // Treats the block's queries, a warp each, and another warp the token's own key if the unit has it.
 // That one's KV head may have several blocks: each has its own copy, one writes the cache.
-template <KvFormat kFormat, unsigned kQueries>
+template <KvFormat kFormat, unsigned kQueries, bool kUnlike>
 GPU_FUNCTION void treat_heads(const GpuHeads& heads, unsigned token, const BlockHeads& own,
                               const UnitKeys& keys, bool appends, const AttendMemory& memory) {
-  const unsigned dimensions = heads.kv.head_dimension;
+  const unsigned dimensions = heads.kv.key_dimension;
   const unsigned query = warp_index();
   const bool is_key_warp = warp_index() == kKeyWarp && keys.own != kNoKey;
-  const size_t offset = token * heads.kv_stride + own.kv_head * dimensions;
+  const size_t offset = token * heads.key_stride + own.kv_head * dimensions;
   float* const own_query = memory.queries + query * dimensions;
   if (query >= own.count && query < kQueries) {
     for (unsigned i = lane_index(); i < dimensions; i += kWarpThreads) own_query[i] = 0;
@@ -34,11 +41,12 @@ GPU_FUNCTION void treat_heads(const GpuHeads& heads, unsigned token, const Block
   if (keys.own == kNoKey) return;
   if (!appends || (warp_index() != kKeyWarp && warp_index() != kValueWarp)) return;
   const unsigned number = load_of_batch(keys.pages + keys.own / kSlots);
-  const KvBlocks page = kv_blocks<kFormat>(heads.kv, own.kv_head, number);
+  const KvBlocks page = kv_blocks<kFormat, kUnlike>(heads.kv, own.kv_head, number);
   if (warp_index() == kKeyWarp) {
     append<KeyPart, kFormat>(page, keys.own % kSlots, memory.own_key);
   } else {
-    append<ValuePart, kFormat>(page, keys.own % kSlots, heads.values + offset);
+    append<ValuePart, kFormat>(page, keys.own % kSlots,
+                               heads.values + (kUnlike ? value_offset(heads, token, own) : offset));
   }
 }
 
@@ -81,10 +89,10 @@ GPU_FUNCTION void find_factors(const float* sums, size_t stride, unsigned count,
 
 // Merges all of a token's units in order, whichever was last: by the block whose query heads they
 // are. `first`: the token's first unit.
-template <unsigned kQueries, bool kShaped>
+template <unsigned kQueries, bool kShaped, bool kUnlike>
 GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const BlockHeads& heads,
                               unsigned first, unsigned count, const AttendMemory& memory) {
-  const unsigned dimensions = a.kv.head_dimension;
+  const unsigned dimensions = value_dimensions<kUnlike>(a.kv);
   const size_t row = static_cast<size_t>(first) * a.head_count + heads.first;
   if (warp_index() < heads.count) {
     find_factors<kShaped>(a.partial_sums + (row + warp_index()) * 2, a.head_count * 2, count,
@@ -112,8 +120,8 @@ GPU_FUNCTION void merge_units(const GpuAttention& a, unsigned token, const Block
     const unsigned head = heads.first + query;
     const HeadSums sums = head_sums<kShaped>(a, head, factors[count - 1].values[3], sum);
     for (unsigned i = 0; i < kElements; ++i) {
-      write_attention(a, token, head, element % dimensions + i,
-                      multiply(outputs[i], sums.scale) / sums.sum);
+      write_attention<kUnlike>(a, token, head, element % dimensions + i,
+                               multiply(outputs[i], sums.scale) / sums.sum);
     }
   }
 }
@@ -127,12 +135,14 @@ GPU_FUNCTION GpuAttentionUnit unit_of_batch(const GpuBatch& batch, unsigned row)
 // it treats itself. Then all other keys and values were written by earlier passes, and are asked
 // for before the launches before are done. Without keys to treat (which only kernels that are
 // `kShaped` know) the token's own ones are an earlier launch's, and all wait for it.
-template <KvFormat kFormat, unsigned kQueries, bool kShaped>
-GPU_KERNEL_AT_ONCE(kAttendThreads, attend_blocks_at_once(kQueries))
+template <KvFormat kFormat, unsigned kQueries, AttentionKind kKind>
+GPU_KERNEL_AT_ONCE(kAttendThreads, (attend_blocks_at_once(kQueries, kKind)))
 void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
+  constexpr bool kShaped = kKind != AttentionKind::kPlain;
+  constexpr bool kUnlike = kKind == AttentionKind::kUnlike;
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
-  const unsigned dimensions = a.kv.head_dimension;
-  const AttendMemory memory = attend_memory<kFormat>(kQueries, dimensions);
+  const unsigned dimensions = value_dimensions<kUnlike>(a.kv);
+  const AttendMemory memory = attend_memory<kFormat>(kQueries, a.kv.key_dimension, dimensions);
   const unsigned end = heads.count == 0 ? 0 : load_of_batch(&a.batch.counts->attention_units);
   const bool has_keys = prepares && (!kShaped || unprepared.keys != nullptr);
   bool waits = has_keys && block_row() < end;  // for the launches before, still
@@ -144,15 +154,17 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
     UnitKeys keys =
         unit_keys<kShaped>(a, units, unit.index, unit.position, a.batch.pages + unit.pages);
     if (has_keys && keys.end == unit.position + 1) keys.own = unit.position;
-    const size_t value = unit.token * unprepared.kv_stride + heads.kv_head * dimensions;
+    const size_t stride = kUnlike ? unprepared.value_stride : unprepared.key_stride;
+    const size_t value = unit.token * stride + heads.kv_head * dimensions;
     const float* own_value = has_keys ? unprepared.values + value : nullptr;
-    const unsigned chains =
-        attend_unit<kFormat, kQueries, kShaped>(a, heads.kv_head, keys, memory, own_value, [&] {
+    const unsigned chains = attend_unit<kFormat, kQueries, kShaped, kUnlike>(
+        a, heads.kv_head, keys, memory, own_value, [&] {
           if (waits) follow_launches();
           waits = false;
           if (!prepares) return load_queries<kQueries>(a, unit.token, heads, memory.queries);
           const bool appends = block_column() % divide_up(a.group, kQueries) == 0;
-          treat_heads<kFormat, kQueries>(unprepared, unit.token, heads, keys, appends, memory);
+          treat_heads<kFormat, kQueries, kUnlike>(unprepared, unit.token, heads, keys, appends,
+                                                  memory);
         });
     const bool alone = units.count == 1;
     const size_t partial = static_cast<size_t>(row) * a.head_count + heads.first;
@@ -164,8 +176,8 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
         const unsigned query = i / dimensions;
         const unsigned head = heads.first + query;
         const HeadSums sums = head_sums<kShaped>(a, head, memory.maxima[query], memory.sums[query]);
-        write_attention(a, unit.token, head, i % dimensions,
-                        multiply(output + 0.0F, sums.scale) / sums.sum);
+        write_attention<kUnlike>(a, unit.token, head, i % dimensions,
+                                 multiply(output + 0.0F, sums.scale) / sums.sum);
       } else {
         a.partial_outputs[partial * dimensions + i] = output;
       }
@@ -180,10 +192,11 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
       const unsigned first = row - unit.index;
       uint32_t* arrived = a.arrived + static_cast<size_t>(first) * a.head_count + heads.first;
       ends = comes_last(arrived, units.count, memory.flag);
-      if (ends) merge_units<kQueries, kShaped>(a, unit.token, heads, first, units.count, memory);
+      if (ends)
+        merge_units<kQueries, kShaped, kUnlike>(a, unit.token, heads, first, units.count, memory);
     }
     if (ends && heads.first + heads.count == a.head_count) {
-      pad_attention(a, unit.token, thread_index());
+      pad_attention<kUnlike>(a, unit.token, thread_index());
     }
     meet_block();  // shared memory has been read
   }
@@ -193,14 +206,21 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
 template <KvFormat kFormat, unsigned kQueries>
 void launch_units(void* stream, const GpuAttention& a, const GpuHeads* unprepared) {
   const unsigned parts = divide_up(a.group, kQueries);
-  const bool shaped = is_shaped(a) || (unprepared != nullptr && unprepared->keys == nullptr);
-  launch(stream,
-         {.columns = a.kv_head_count * parts,
-          .rows = a.grid_rows,
-          .threads = kAttendThreads,
-          .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv.head_dimension)},
-         shaped ? attend_units<kFormat, kQueries, true> : attend_units<kFormat, kQueries, false>, a,
-         unprepared == nullptr ? GpuHeads() : *unprepared, unprepared != nullptr);
+  AttentionKind kind = kind_of(a);
+  if (unprepared != nullptr && unprepared->key_stride != unprepared->value_stride) {
+    kind = AttentionKind::kUnlike;
+  } else if (unprepared != nullptr && unprepared->keys == nullptr) {
+    kind = std::max(kind, AttentionKind::kShaped);
+  }
+  with_kind(kind, [&]<AttentionKind kKind>() {
+    launch(stream,
+           {.columns = a.kv_head_count * parts,
+            .rows = a.grid_rows,
+            .threads = kAttendThreads,
+            .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv)},
+           attend_units<kFormat, kQueries, kKind>, a,
+           unprepared == nullptr ? GpuHeads() : *unprepared, unprepared != nullptr);
+  });
 }
 
 template <KvFormat kFormat>

@@ -33,6 +33,25 @@ GPU_FUNCTION BlockHeads block_heads(const GpuAttention& a, unsigned column, unsi
 inline bool is_shaped(const GpuAttention& a) {
   return a.section != 0 || a.score_cap != 0 || a.sinks != nullptr;
 }
+// Kernels of generated tokens are compiled once more for values of other dimensions than keys
+// (`kUnlike`), with shapes or without.
+enum class AttentionKind : uint8_t { kPlain, kShaped, kUnlike };
+inline AttentionKind kind_of(const GpuAttention& a) {
+  if (a.kv.key_dimension != a.kv.value_dimension) return AttentionKind::kUnlike;
+  return is_shaped(a) ? AttentionKind::kShaped : AttentionKind::kPlain;
+}
+
+template <typename Work>
+void with_kind(AttentionKind kind, const Work& work) {
+  switch (kind) {
+    case AttentionKind::kPlain:
+      return work.template operator()<AttentionKind::kPlain>();
+    case AttentionKind::kShaped:
+      return work.template operator()<AttentionKind::kShaped>();
+    case AttentionKind::kUnlike:
+      return work.template operator()<AttentionKind::kUnlike>();
+  }
+}
 
 template <bool kShaped>
 GPU_FUNCTION unsigned first_key(const GpuAttention& a, unsigned position) {
@@ -56,17 +75,19 @@ GPU_FUNCTION HeadSums head_sums(const GpuAttention& a, unsigned head, float maxi
   return {scale, multiply_add(sum, scale, exponential_of(a.sinks[head] - most))};
 }
 
+template <bool kUnlike>
 GPU_FUNCTION void write_attention(const GpuAttention& a, unsigned token, unsigned head,
                                   unsigned dimension, float value) {
-  const unsigned column = head * a.kv.head_dimension + dimension;
+  const unsigned column = head * value_dimensions<kUnlike>(a.kv) + dimension;
   if (a.output.floats != nullptr) a.output.floats[token * a.output.float_stride + column] = value;
   if (a.output.bf16 != nullptr)
     a.output.bf16[token * a.output.bf16_stride + column] = to_bf16(value);
 }
 
 // Products take 32 columns at a time. By the threads that have the token's last head.
+template <bool kUnlike>
 GPU_FUNCTION void pad_attention(const GpuAttention& a, unsigned token, unsigned thread) {
-  const unsigned columns = a.head_count * a.kv.head_dimension;
+  const unsigned columns = a.head_count * value_dimensions<kUnlike>(a.kv);
   if (a.output.bf16 == nullptr || thread >= (32 - columns % 32) % 32) return;
   a.output.bf16[token * a.output.bf16_stride + columns + thread] = 0;
 }

@@ -44,14 +44,17 @@ constexpr unsigned stage_bytes(unsigned dimensions, unsigned slots) {
 }
 
 template <KvFormat kFormat>
-constexpr unsigned stage_bytes_of_both(unsigned dimensions, unsigned slots) {
-  return stage_bytes<kFormat>(dimensions, slots) +
-         stage_bytes<kFormat>(round_up(dimensions, 16U), slots);
+constexpr unsigned stage_bytes_of_both(unsigned key_dimensions, unsigned value_dimensions,
+                                       unsigned slots) {
+  return stage_bytes<kFormat>(key_dimensions, slots) +
+         stage_bytes<kFormat>(round_up(value_dimensions, 16U), slots);
 }
 
 template <KvFormat kFormat>
-GPU_FUNCTION KvBlocks stage_blocks(std::byte* memory, unsigned dimensions, unsigned slots) {
-  return {memory, memory + stage_bytes<kFormat>(dimensions, slots), dimensions, slots};
+GPU_FUNCTION KvBlocks stage_blocks(std::byte* memory, unsigned key_dimensions,
+                                   unsigned value_dimensions, unsigned slots) {
+  return {memory, memory + stage_bytes<kFormat>(key_dimensions, slots), key_dimensions,
+          value_dimensions, slots};
 }
 
 // Copies by all threads of the block, which are to be closed and waited for. 16 bytes are of one
@@ -65,7 +68,7 @@ GPU_FUNCTION void begin_keys(const KeyStep& step, const KvBlocks& stage) {
   if (step.copies(part / kParts)) {
     const std::byte* from = key_place<kFormat>(step.page, step.slot, 0) + part * 16;
     std::byte* to = stage.keys + part * 16;
-    const unsigned rows = stage.dimensions / kKeyPiece;
+    const unsigned rows = stage.key_dimensions / kKeyPiece;
     for (unsigned i = thread_index() / row; i < rows; i += kAttendThreads / row) {
       begin_copy_16(to + i * row * 16, from + i * (kSlots / 2 * kParts * 16));
     }
@@ -74,7 +77,8 @@ GPU_FUNCTION void begin_keys(const KeyStep& step, const KvBlocks& stage) {
     const unsigned pair = thread_index() % pairs;
     if (!step.copies(pair)) return;
     unsigned dimension = thread_index() / pairs * kScaleDimensions;
-    for (; dimension < stage.dimensions; dimension += kAttendThreads / pairs * kScaleDimensions) {
+    for (; dimension < stage.key_dimensions;
+         dimension += kAttendThreads / pairs * kScaleDimensions) {
       begin_copy_4(reinterpret_cast<std::byte*>(key_scale(stage, 2 * pair, dimension)),
                    reinterpret_cast<const std::byte*>(
                        key_scale(step.page, step.slot + 2 * pair, dimension)));
@@ -84,7 +88,7 @@ GPU_FUNCTION void begin_keys(const KeyStep& step, const KvBlocks& stage) {
 
 template <KvFormat kFormat>
 GPU_FUNCTION void begin_values(const KeyStep& step, const KvBlocks& stage) {
-  const unsigned row_bytes = round_up(stage.dimensions, 16U) * 2 * kElementBytes<kFormat>;
+  const unsigned row_bytes = round_up(stage.value_dimensions, 16U) * 2 * kElementBytes<kFormat>;
   const unsigned parts = row_bytes / 16;
   const unsigned rows = kAttendThreads / parts;
   const unsigned part = thread_index() % parts * 16;
@@ -95,7 +99,7 @@ GPU_FUNCTION void begin_values(const KeyStep& step, const KvBlocks& stage) {
     begin_copy_16(stage.values + pair * row_bytes + part, from + pair * row_bytes + part);
   }
   if constexpr (kFormat == KvFormat::kQ8_0) {
-    const unsigned words = stage.dimensions / kScaleDimensions;
+    const unsigned words = stage.value_dimensions / kScaleDimensions;
     for (unsigned i = thread_index(); i < words * stage.slots / 2; i += kAttendThreads) {
       if (!step.copies(i / words)) continue;
       begin_copy_4(
@@ -113,7 +117,7 @@ GPU_FUNCTION void copy_neighbour(const KeyStep& step, const KvBlocks& stage) {
   if (step.own == kNoKey || step.own % 2 == 0) return;
   const unsigned slot = step.own - 1;
   copy_dimensions(
-      stage.dimensions,
+      Part::dimensions(stage),
       [&](unsigned i) {
         return *reinterpret_cast<const Bits*>(
             Part::template place<kFormat>(step.page, step.slot + slot, i));
@@ -123,7 +127,7 @@ GPU_FUNCTION void copy_neighbour(const KeyStep& step, const KvBlocks& stage) {
       });
   if constexpr (kFormat == KvFormat::kQ8_0) {
     const unsigned dimension = lane_index() * kScaleDimensions;
-    if (dimension >= stage.dimensions) return;
+    if (dimension >= Part::dimensions(stage)) return;
     *Part::scale(stage, slot, dimension) = *Part::scale(step.page, step.slot + slot, dimension);
   }
 }

@@ -22,8 +22,8 @@ constexpr unsigned kWarpKeys = kWarpThreads / kKeyLanes;
 static_assert(kAttendWarps * kWarpKeys == kSlots, "a step's keys are shared out at once");
 
 // On a multiprocessor: enough for the memory to be busy. With more, registers would not do.
-constexpr unsigned attend_blocks_at_once(unsigned queries) {
-  return queries <= 4 ? 3 : 2;
+constexpr unsigned attend_blocks_at_once(unsigned queries, AttentionKind kind) {
+  return queries <= 4 && kind != AttentionKind::kUnlike ? 3 : 2;
 }
 
 // How a token's keys in a layer are shared out.
@@ -63,17 +63,18 @@ GPU_FUNCTION SeenKeys seen_keys(const UnitKeys& keys, unsigned at, unsigned size
   return {keys.begin < at ? 0 : keys.begin - at, keys.end < at + size ? keys.end - at : size};
 }
 
-template <KvFormat kFormat>
+template <KvFormat kFormat, bool kUnlike>
 GPU_FUNCTION KeyStep key_step(const GpuAttention& a, unsigned kv_head, const UnitKeys& keys,
                               unsigned at, unsigned size, unsigned page) {
   const unsigned own = keys.own >= at && keys.own < at + size ? keys.own - at : kNoKey;
-  return {kv_blocks<kFormat>(a.kv, kv_head, page), at % kSlots, seen_keys(keys, at, size), own};
+  return {kv_blocks<kFormat, kUnlike>(a.kv, kv_head, page), at % kSlots, seen_keys(keys, at, size),
+          own};
 }
 
 // A block's shared memory. Chains and factors lie where steps have been, once all are done.
 struct AttendMemory {
   KvBlocks stage;
-  float* chains;     // [chain][query][dimension]
+  float* chains;     // [chain][query][dimension of values]
   Floats4* factors;  // [query][unit]: merge_units()
   float* queries;    // [query][dimension]
   float* own_key;    // [dimension], treated
@@ -87,23 +88,28 @@ constexpr unsigned kChainFloats = kAttendThreads * kValuePiece;
 static_assert(kGpuTokenUnits * sizeof(Floats4) <= kChainFloats * sizeof(float));
 
 template <KvFormat kFormat>
-constexpr unsigned work_bytes(unsigned queries, unsigned dimensions) {
+constexpr unsigned work_bytes(unsigned queries, unsigned key_dimensions,
+                              unsigned value_dimensions) {
   const unsigned chains = queries * kChainFloats * sizeof(float);
   const unsigned stage =
-      stage_bytes_of_both<kFormat>(dimensions, gpu_attention_step(kFormat, dimensions));
+      stage_bytes_of_both<kFormat>(key_dimensions, value_dimensions,
+                                   gpu_attention_step(kFormat, key_dimensions, value_dimensions));
   return stage < chains ? chains : stage;
 }
 
 template <KvFormat kFormat>
-GPU_FUNCTION AttendMemory attend_memory(unsigned queries, unsigned dimensions) {
+GPU_FUNCTION AttendMemory attend_memory(unsigned queries, unsigned key_dimensions,
+                                        unsigned value_dimensions) {
   std::byte* memory = shared_memory();
   AttendMemory m;
-  m.stage = stage_blocks<kFormat>(memory, dimensions, gpu_attention_step(kFormat, dimensions));
+  m.stage = stage_blocks<kFormat>(memory, key_dimensions, value_dimensions,
+                                  gpu_attention_step(kFormat, key_dimensions, value_dimensions));
   m.chains = reinterpret_cast<float*>(memory);
   m.factors = reinterpret_cast<Floats4*>(memory);
-  m.queries = reinterpret_cast<float*>(memory + work_bytes<kFormat>(queries, dimensions));
-  m.own_key = m.queries + queries * dimensions;
-  m.weights = m.own_key + dimensions;
+  m.queries = reinterpret_cast<float*>(
+      memory + work_bytes<kFormat>(queries, key_dimensions, value_dimensions));
+  m.own_key = m.queries + queries * key_dimensions;
+  m.weights = m.own_key + key_dimensions;
   m.scales = m.weights + queries * kSlots;
   m.maxima = m.scales + queries;
   m.sums = m.maxima + queries;
@@ -112,9 +118,10 @@ GPU_FUNCTION AttendMemory attend_memory(unsigned queries, unsigned dimensions) {
 }
 
 template <KvFormat kFormat>
-size_t attend_memory_bytes(unsigned queries, unsigned dimensions) {
-  const size_t floats = (queries + 1) * dimensions + queries * (kSlots + 3) + 1;
-  return work_bytes<kFormat>(queries, dimensions) + floats * sizeof(float);
+size_t attend_memory_bytes(unsigned queries, const GpuKvLayer& kv) {
+  const size_t floats = (queries + 1) * kv.key_dimension + queries * (kSlots + 3) + 1;
+  return work_bytes<kFormat>(queries, kv.key_dimension, kv.value_dimension) +
+         floats * sizeof(float);
 }
 
 // Leaves the keys' scores where their weights will be.
@@ -124,7 +131,7 @@ GPU_FUNCTION void score_keys(const SeenKeys& seen, float scale, const AttendMemo
   if (first >= seen.end || first + kWarpKeys <= seen.begin) return;
   const unsigned key = first + lane_index() % kWarpKeys;
   const unsigned part = lane_index() / kWarpKeys;
-  const unsigned dimensions = memory.stage.dimensions;
+  const unsigned dimensions = memory.stage.key_dimensions;
   float scores[kQueries] = {};
   GPU_UNROLL_BY((kQueries <= 4 ? 2 : 1))
   for (unsigned dimension = part * kKeyPiece; dimension < dimensions;
@@ -213,7 +220,7 @@ struct Chain {
 };
 
 GPU_FUNCTION Chain own_chain(const KvBlocks& stage) {
-  const unsigned pieces = stage.dimensions / kValuePiece;
+  const unsigned pieces = stage.value_dimensions / kValuePiece;
   const unsigned threads = kAttendThreads / pieces;
   const unsigned pairs = stage.slots / 2;
   return {threads < pairs ? threads : pairs, thread_index() / pieces,
@@ -276,7 +283,7 @@ GPU_FUNCTION void begin_first_step(const KeyStep& step, const AttendMemory& memo
 // threads to see, and returns how many chains there are. `bring_queries`: leaves them in shared
 // memory, and the own key if the unit has it; called by all threads while the first step's keys and
 // values are on their way. `own_value`: in the device's memory.
-template <KvFormat kFormat, unsigned kQueries, bool kShaped, typename BringQueries>
+template <KvFormat kFormat, unsigned kQueries, bool kShaped, bool kUnlike, typename BringQueries>
 GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const UnitKeys& keys,
                                   const AttendMemory& memory, const float* own_value,
                                   const BringQueries& bring_queries) {
@@ -286,8 +293,8 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
   const bool is_value_warp = warp_index() == kValueWarp;
   unsigned at = keys.begin / size * size;
   unsigned page = load_of_batch(keys.pages + at / kSlots);
-  begin_first_step<kFormat>(key_step<kFormat>(a, kv_head, keys, at, size, page), memory, own_value,
-                            bring_queries);
+  begin_first_step<kFormat>(key_step<kFormat, kUnlike>(a, kv_head, keys, at, size, page), memory,
+                            own_value, bring_queries);
   wait_for_copies<1>();
   meet_block();
   const Chain chain = own_chain(stage);
@@ -302,7 +309,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     score_keys<kFormat, kQueries>(seen_keys(keys, at, size), a.scale, memory);
     meet_block();  // the keys have been read
     if (goes_on) {
-      const KeyStep step = key_step<kFormat>(a, kv_head, keys, next, size, page);
+      const KeyStep step = key_step<kFormat, kUnlike>(a, kv_head, keys, next, size, page);
       begin_keys<kFormat>(step, stage);
       if (is_value_warp) copy_neighbour<KeyPart, kFormat>(step, stage);
       if (is_key_warp && step.own != kNoKey) {
@@ -318,7 +325,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     meet_block();  // the values have been read
     if (!goes_on) break;
     at = next;
-    const KeyStep step = key_step<kFormat>(a, kv_head, keys, at, size, page);
+    const KeyStep step = key_step<kFormat, kUnlike>(a, kv_head, keys, at, size, page);
     begin_values<kFormat>(step, stage);
     if (is_value_warp && step.own != kNoKey) {
       copy_neighbour<ValuePart, kFormat>(step, stage);
@@ -328,7 +335,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
   }
   if (chain.index < chain.count) {
     for (unsigned query = 0; query < kQueries; ++query) {
-      float* row = memory.chains + (chain.index * kQueries + query) * stage.dimensions;
+      float* row = memory.chains + (chain.index * kQueries + query) * stage.value_dimensions;
       for (unsigned i = 0; i < kValuePiece; ++i) row[chain.dimension + i] = sums[query][i];
     }
   }
@@ -342,7 +349,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
 
 template <unsigned kQueries>
 GPU_FUNCTION float chain_sum(const AttendMemory& memory, unsigned chains, unsigned element) {
-  const unsigned stride = kQueries * memory.stage.dimensions;
+  const unsigned stride = kQueries * memory.stage.value_dimensions;
   float sum = memory.chains[element];
   for (unsigned chain = 1; chain < chains; ++chain) {
     sum = sum + memory.chains[chain * stride + element];
@@ -354,7 +361,7 @@ GPU_FUNCTION float chain_sum(const AttendMemory& memory, unsigned chains, unsign
 template <unsigned kQueries>
 GPU_FUNCTION void load_queries(const GpuAttention& a, unsigned token, const BlockHeads& heads,
                                float* queries) {
-  const unsigned dimensions = a.kv.head_dimension;
+  const unsigned dimensions = a.kv.key_dimension;
   const float* from = a.queries + token * a.query_stride + heads.first * dimensions;
   for (unsigned i = thread_index(); i < kQueries * dimensions; i += kAttendThreads) {
     queries[i] = i < heads.count * dimensions ? from[i] : 0.0F;

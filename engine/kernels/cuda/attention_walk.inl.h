@@ -57,14 +57,16 @@ GPU_FUNCTION void merge_unit(const AttendMemory& memory, unsigned chains, unsign
 
 // A block takes a token and a KV head's query heads over all their units: of the prompted tokens,
 // or of the generated ones that have no units.
-template <KvFormat kFormat, unsigned kQueries, bool kShaped>
+template <KvFormat kFormat, unsigned kQueries, AttentionKind kKind>
 GPU_KERNEL_OF(kAttendThreads)
 void attend_walking(GpuAttention a, bool prompted) {
+  constexpr bool kShaped = kKind != AttentionKind::kPlain;
+  constexpr bool kUnlike = kKind == AttentionKind::kUnlike;
   follow_launches();
   const BlockHeads heads = block_heads(a, block_column(), kQueries);
   if (heads.count == 0) return;
-  const unsigned dimensions = a.kv.head_dimension;
-  const AttendMemory memory = attend_memory<kFormat>(kQueries, dimensions);
+  const unsigned dimensions = value_dimensions<kUnlike>(a.kv);
+  const AttendMemory memory = attend_memory<kFormat>(kQueries, a.kv.key_dimension, dimensions);
   WalkedUnits walked;
   walked.outputs = reinterpret_cast<float*>(memory.flag + 1);
   walked.maxima = walked.outputs + kQueries * dimensions;
@@ -79,7 +81,7 @@ void attend_walking(GpuAttention a, bool prompted) {
     clear_walked<kQueries>(walked, dimensions);
     for (unsigned unit = 0; unit < units.count; ++unit) {
       const UnitKeys keys = unit_keys<kShaped>(a, units, unit, position, pages);
-      const unsigned chains = attend_unit<kFormat, kQueries, kShaped>(
+      const unsigned chains = attend_unit<kFormat, kQueries, kShaped, kUnlike>(
           a, heads.kv_head, keys, memory, nullptr,
           [&] { load_queries<kQueries>(a, token, heads, memory.queries); });
       merge_unit<kQueries>(memory, chains, dimensions, walked);
@@ -89,26 +91,26 @@ void attend_walking(GpuAttention a, bool prompted) {
       const unsigned query = i / dimensions;
       const unsigned head = heads.first + query;
       const HeadSums sums = head_sums<kShaped>(a, head, walked.maxima[query], walked.sums[query]);
-      write_attention(a, token, head, i % dimensions,
-                      multiply(walked.outputs[i], sums.scale) / sums.sum);
+      write_attention<kUnlike>(a, token, head, i % dimensions,
+                               multiply(walked.outputs[i], sums.scale) / sums.sum);
     }
     meet_block();  // they have been read
-    if (heads.first + heads.count == a.head_count) pad_attention(a, token, thread_index());
+    if (heads.first + heads.count == a.head_count) pad_attention<kUnlike>(a, token, thread_index());
   }
 }
 
 template <KvFormat kFormat, unsigned kQueries>
 void launch_walk_of(void* stream, const GpuAttention& a, bool prompted) {
   const unsigned parts = divide_up(a.group, kQueries);
-  const size_t walked = kQueries * (static_cast<size_t>(a.kv.head_dimension) + 2) * sizeof(float);
-  launch(stream,
-         {.columns = a.kv_head_count * parts,
-          .rows = a.grid_rows,
-          .threads = kAttendThreads,
-          .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv.head_dimension) + walked},
-         is_shaped(a) ? attend_walking<kFormat, kQueries, true>
-                      : attend_walking<kFormat, kQueries, false>,
-         a, prompted);
+  const size_t walked = kQueries * (static_cast<size_t>(a.kv.value_dimension) + 2) * sizeof(float);
+  with_kind(kind_of(a), [&]<AttentionKind kKind>() {
+    launch(stream,
+           {.columns = a.kv_head_count * parts,
+            .rows = a.grid_rows,
+            .threads = kAttendThreads,
+            .shared_bytes = attend_memory_bytes<kFormat>(kQueries, a.kv) + walked},
+           attend_walking<kFormat, kQueries, kKind>, a, prompted);
+  });
 }
 
 template <KvFormat kFormat>

@@ -86,7 +86,7 @@ GPU_FUNCTION void rotate_head(const GpuHeads& heads, unsigned token,
 }
 
 GPU_FUNCTION void norm_head(const GpuHeads& heads, const float* norm, float* head) {
-  const unsigned dimensions = heads.kv.head_dimension;
+  const unsigned dimensions = heads.kv.key_dimension;
   const float factor = norm_factor(head, dimensions, heads.epsilon);
   copy_dimensions(
       dimensions, [&](unsigned i) { return head[i] * factor * norm[i]; },
@@ -100,7 +100,7 @@ GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float*
   load_rotations(heads, token, rotations);
   meet_warp();  // what lay there has been read
   copy_dimensions(
-      heads.kv.head_dimension, [&](unsigned i) { return from[i]; },
+      heads.kv.key_dimension, [&](unsigned i) { return from[i]; },
       [&](unsigned i, float value) { head[i] = value; });
   meet_warp();
   // One place in the code for the norm before the rotation and that behind it.
@@ -116,7 +116,7 @@ GPU_FUNCTION void treat_head(const GpuHeads& heads, unsigned token, const float*
 template <typename Part, KvFormat kFormat>
 GPU_FUNCTION void append(const KvBlocks& blocks, unsigned slot, const float* head) {
   copy_dimensions(
-      blocks.dimensions, [&](unsigned i) { return head[i]; },
+      Part::dimensions(blocks), [&](unsigned i) { return head[i]; },
       [&](unsigned i, float value) {
         if constexpr (kFormat == KvFormat::kQ8_0) {
           const KvQuant quant = quantize_lanes(value);

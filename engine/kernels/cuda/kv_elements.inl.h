@@ -30,7 +30,8 @@ void with_kv_format(KvFormat format, const Work& work) {
 struct KvBlocks {
   std::byte* keys;
   std::byte* values;
-  unsigned dimensions;
+  unsigned key_dimensions;
+  unsigned value_dimensions;
   unsigned slots;
 };
 
@@ -55,13 +56,20 @@ struct BitsOf<1> {
 template <KvFormat kFormat>
 using KvBits = typename BitsOf<kElementBytes<kFormat>>::Type;
 
-template <KvFormat kFormat>
+// The dimensions of a layer's values. Kernels that know them to be those of keys (not `kUnlike`)
+// need no registers for both.
+template <bool kUnlike>
+GPU_FUNCTION unsigned value_dimensions(const GpuKvLayer& kv) {
+  return kUnlike ? kv.value_dimension : kv.key_dimension;
+}
+
+template <KvFormat kFormat, bool kUnlike = true>
 GPU_FUNCTION KvBlocks kv_blocks(const GpuKvLayer& kv, unsigned head, unsigned page) {
-  const size_t elements = static_cast<size_t>(kv.head_dimension) * kSlots;
+  const size_t elements = static_cast<size_t>(kv.key_dimension) * kSlots;
   size_t key_bytes = elements * kElementBytes<kFormat>;
   if (kFormat == KvFormat::kQ8_0) key_bytes += elements / kKvBlockDimensions * sizeof(uint16_t);
   std::byte* keys = kv.blocks + head * kv.head_stride_bytes + page * kv.page_stride_bytes;
-  return {keys, keys + key_bytes, kv.head_dimension, kSlots};
+  return {keys, keys + key_bytes, kv.key_dimension, value_dimensions<kUnlike>(kv), kSlots};
 }
 
 template <KvFormat kFormat>
@@ -72,22 +80,24 @@ GPU_FUNCTION std::byte* key_place(const KvBlocks& blocks, unsigned slot, unsigne
 
 template <KvFormat kFormat>
 GPU_FUNCTION std::byte* value_place(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  const unsigned row = (blocks.dimensions + 15) / 16 * 16;
+  const unsigned row = (blocks.value_dimensions + 15) / 16 * 16;
   return blocks.values + ((slot / 2 * row + dimension) * 2 + slot % 2) * kElementBytes<kFormat>;
 }
 
 GPU_FUNCTION uint16_t* key_scale(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  auto* scales = reinterpret_cast<uint16_t*>(blocks.keys + blocks.dimensions * blocks.slots);
+  auto* scales = reinterpret_cast<uint16_t*>(blocks.keys + blocks.key_dimensions * blocks.slots);
   return scales + dimension / kKvBlockDimensions * blocks.slots + slot;
 }
 
 GPU_FUNCTION uint16_t* value_scale(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  auto* scales = reinterpret_cast<uint16_t*>(blocks.values + blocks.dimensions * blocks.slots);
-  return scales + slot * (blocks.dimensions / kKvBlockDimensions) + dimension / kKvBlockDimensions;
+  const unsigned dimensions = blocks.value_dimensions;
+  auto* scales = reinterpret_cast<uint16_t*>(blocks.values + dimensions * blocks.slots);
+  return scales + slot * (dimensions / kKvBlockDimensions) + dimension / kKvBlockDimensions;
 }
 
 // Keys or values, where the same is done to both.
 struct KeyPart {
+  GPU_FUNCTION static unsigned dimensions(const KvBlocks& blocks) { return blocks.key_dimensions; }
   template <KvFormat kFormat>
   GPU_FUNCTION static std::byte* place(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
     return key_place<kFormat>(blocks, slot, dimension);
@@ -97,6 +107,9 @@ struct KeyPart {
   }
 };
 struct ValuePart {
+  GPU_FUNCTION static unsigned dimensions(const KvBlocks& blocks) {
+    return blocks.value_dimensions;
+  }
   template <KvFormat kFormat>
   GPU_FUNCTION static std::byte* place(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
     return value_place<kFormat>(blocks, slot, dimension);

@@ -40,7 +40,8 @@ struct RingTurns {
   const GpuKvLayer* kv;
   const uint32_t* pages;  // of the tile's first
   unsigned kv_head;
-  unsigned dimensions;
+  unsigned key_dimensions;
+  unsigned value_dimensions;
   unsigned count;
   std::byte* slots;
   unsigned slot_bytes;
@@ -61,8 +62,8 @@ GPU_FUNCTION void begin_turn(const RingTurns& turns, unsigned turn) {
     const KvBlocks blocks = kv_blocks<kFormat>(*turns.kv, turns.kv_head, turns.pages[turn / 2]);
     const bool keys = turn % 2 == 0;
     const std::byte* from = keys ? blocks.keys : blocks.values;
-    const unsigned row_bytes = keys ? kSlots * 16 : value_row_bytes(turns.dimensions);
-    const unsigned rows = keys ? turns.dimensions / kKeyPiece : kSlots / 2;
+    const unsigned row_bytes = keys ? kSlots * 16 : value_row_bytes(turns.value_dimensions);
+    const unsigned rows = keys ? turns.key_dimensions / kKeyPiece : kSlots / 2;
     std::byte* to = turns.slot(turn);
     for (unsigned at = thread_index() * 16; at < rows * row_bytes;
          at += kTileWarps * kWarpThreads * 16) {
@@ -89,11 +90,14 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
   const unsigned keys_end = tile.position + tile.count;
   const unsigned first_page = first_key<kShaped>(a, tile.position) / kSlots;
   const unsigned pages = divide_up(keys_end, kSlots) - first_page;
-  const unsigned dimensions = kExact ? kBlocks * kBlockDimensions : a.kv.head_dimension;
+  constexpr unsigned kDimensions = kBlocks * kBlockDimensions;
+  const unsigned key_dimensions = kExact ? kDimensions : a.kv.key_dimension;
+  const unsigned value_dimensions = kExact ? kDimensions : a.kv.value_dimension;
   const RingTurns turns = {&a.kv,
                            table + first_page,
                            block_heads(a, block_column(), kTileWarps).kv_head,
-                           dimensions,
+                           key_dimensions,
+                           value_dimensions,
                            2 * pages,
                            shared_memory() + tile_query_bytes<kBlocks>(),
                            ring_slot_bytes<kBlocks>()};
@@ -105,8 +109,9 @@ GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& ti
   float outputs[kBlocks * 4][4] = {};
   for (unsigned index = 0; index < pages; ++index) {
     const unsigned page = first_page + index;
-    const StagedPage staged = {turns.slot(2 * index), turns.slot(2 * index + 1), dimensions,
-                               value_row_bytes(dimensions) + StagedPage::kPadBytes};
+    const StagedPage staged = {turns.slot(2 * index), turns.slot(2 * index + 1), key_dimensions,
+                               value_dimensions,
+                               value_row_bytes(value_dimensions) + StagedPage::kPadBytes};
     float scores[kKeyTiles][4];
     await_turn<kFormat>(turns, 2 * index);
     if (computes) {
@@ -140,16 +145,22 @@ void attend_tiles_by_ring(GpuAttention a) {
   }
 }
 
+// The kernels' blocks of dimensions have space for keys and for values.
+inline unsigned tile_dimensions(const GpuKvLayer& kv) {
+  return kv.key_dimension > kv.value_dimension ? kv.key_dimension : kv.value_dimension;
+}
+
 // Fewer query heads would leave most of a block without any.
 template <KvFormat kFormat>
 bool takes_ring(const GpuAttention& a) {
-  return kHasRing<kFormat> && a.group > 2 && a.kv.head_dimension <= kMostRingDimensions;
+  return kHasRing<kFormat> && a.group > 2 && tile_dimensions(a.kv) <= kMostRingDimensions;
 }
 
 template <KvFormat kFormat, unsigned kBlocks>
 void launch_ring(void* stream, const GpuAttention& a) {
   const unsigned parts = divide_up(a.group, kTileWarps);
-  const bool exact = a.kv.head_dimension == kBlocks * kBlockDimensions;
+  constexpr unsigned kDimensions = kBlocks * kBlockDimensions;
+  const bool exact = a.kv.key_dimension == kDimensions && a.kv.value_dimension == kDimensions;
   const auto plain = exact ? attend_tiles_by_ring<kFormat, kBlocks, true, false>
                            : attend_tiles_by_ring<kFormat, kBlocks, false, false>;
   launch(stream,
@@ -162,18 +173,19 @@ void launch_ring(void* stream, const GpuAttention& a) {
 
 template <KvFormat kFormat>
 void launch_prompted(void* stream, const GpuAttention& a) {
+  const unsigned dimensions = tile_dimensions(a.kv);
   if constexpr (kHasRing<kFormat>) {
     if (takes_ring<kFormat>(a)) {
-      if (a.kv.head_dimension <= 64) return launch_ring<kFormat, 2>(stream, a);
-      if (a.kv.head_dimension <= 96) return launch_ring<kFormat, 3>(stream, a);
+      if (dimensions <= 64) return launch_ring<kFormat, 2>(stream, a);
+      if (dimensions <= 96) return launch_ring<kFormat, 3>(stream, a);
       return launch_ring<kFormat, 4>(stream, a);
     }
   }
   if constexpr (kFormat != KvFormat::kF32) {
-    if (a.kv.head_dimension <= 64) return launch_tiles<kFormat, 2>(stream, a);
-    if (a.kv.head_dimension <= 96) return launch_tiles<kFormat, 3>(stream, a);
-    if (a.kv.head_dimension <= 128) return launch_tiles<kFormat, 4>(stream, a);
-    if (a.kv.head_dimension <= kGpuPromptTileDimensions) return launch_tiles<kFormat, 8>(stream, a);
+    if (dimensions <= 64) return launch_tiles<kFormat, 2>(stream, a);
+    if (dimensions <= 96) return launch_tiles<kFormat, 3>(stream, a);
+    if (dimensions <= 128) return launch_tiles<kFormat, 4>(stream, a);
+    if (dimensions <= kGpuPromptTileDimensions) return launch_tiles<kFormat, 8>(stream, a);
   }
   launch_walk<kFormat>(stream, a, true);
 }

@@ -46,7 +46,8 @@ GPU_FUNCTION float limited_query(float x) {
 struct StagedPage {
   const std::byte* keys;
   const std::byte* values;
-  unsigned dimensions;
+  unsigned key_dimensions;
+  unsigned value_dimensions;
   unsigned value_pitch;  // bytes
 
   static constexpr unsigned kPadBytes = 32;
@@ -65,12 +66,12 @@ GPU_FUNCTION Words4 pack_pairs(const float (&elements)[8]) {
 // 8 dimensions of a key, two in a word.
 template <KvFormat kFormat>
 GPU_FUNCTION Words4 key_words(const StagedPage& page, unsigned slot, unsigned dimension) {
-  if (dimension >= page.dimensions) return {};
+  if (dimension >= page.key_dimensions) return {};
   return load_16(page.keys + dimension / kKeyPiece * StagedPage::kKeyPitch + slot * 16);
 }
 template <KvFormat kFormat>
 GPU_FUNCTION Words4 key_words(const KvBlocks& blocks, unsigned slot, unsigned dimension) {
-  if (dimension >= blocks.dimensions) return {};
+  if (dimension >= blocks.key_dimensions) return {};
   if constexpr (kFormat == KvFormat::kQ8_0) {
     float elements[8];
     load_key<kFormat>(blocks, slot, dimension, elements);
@@ -100,7 +101,7 @@ GPU_FUNCTION Words4 value_pairs(const KvBlocks& blocks, unsigned pair, unsigned 
 // none.
 template <KvFormat kFormat, bool kWhole, typename Page>
 GPU_FUNCTION Words4 value_words(const Page& page, unsigned pair, unsigned dimension, unsigned end) {
-  if (dimension >= page.dimensions) return {};
+  if (dimension >= page.value_dimensions) return {};
   if (kWhole) return value_pairs<kFormat>(page, pair, dimension);
   if (2 * pair >= end) return {};
   Words4 words = value_pairs<kFormat>(page, pair, dimension);
@@ -133,7 +134,7 @@ template <KvFormat kFormat, unsigned kBlocks>
 GPU_FUNCTION Words4* load_tile_queries(const GpuAttention& a, const TilePlace& tile) {
   auto* fragments = reinterpret_cast<Words4*>(shared_memory()) +
                     warp_index() * kBlocks * 2 * kWarpThreads + lane_index();
-  const unsigned dimensions = a.kv.head_dimension;
+  const unsigned dimensions = a.kv.key_dimension;
   GPU_UNROLL
   for (unsigned turn = 0; turn < kBlocks * 2; ++turn) {
     const unsigned dimension = turn / 2 * kBlockDimensions + tile.place * 8 + turn % 2 * 4;
@@ -302,7 +303,7 @@ GPU_FUNCTION void scale_outputs(const TileFactors& factors, float (&outputs)[kBl
 GPU_FUNCTION void write_four(const GpuAttention& a, size_t token, unsigned head, unsigned dimension,
                              const Floats4& four) {
   const float(&values)[4] = four.values;
-  const unsigned column = head * a.kv.head_dimension + dimension;
+  const unsigned column = head * a.kv.value_dimension + dimension;
   if (a.output.floats != nullptr) {
     write_16(a.output.floats + token * a.output.float_stride + column,
              {{float_to_bits(values[0]), float_to_bits(values[1]), float_to_bits(values[2]),
@@ -339,7 +340,7 @@ GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileR
     for (unsigned block = 0; block < kBlocks; ++block) {
       const unsigned dimension =
           block * kBlockDimensions + (2 * tile.place + index % 2) * kValuePiece;
-      if (row >= tile.count || dimension >= a.kv.head_dimension) continue;
+      if (row >= tile.count || dimension >= a.kv.value_dimension) continue;
       Floats4 four;
       GPU_UNROLL
       for (unsigned i = 0; i < kValuePiece; ++i) {
@@ -349,7 +350,8 @@ GPU_FUNCTION void write_tile(const GpuAttention& a, const TilePlace& tile, TileR
     }
   }
   if (tile.head + 1 != a.head_count) return;
-  for (unsigned row = 0; row < tile.count; ++row) pad_attention(a, tile.token + row, lane_index());
+  for (unsigned row = 0; row < tile.count; ++row)
+    pad_attention<true>(a, tile.token + row, lane_index());
 }
 
 template <KvFormat kFormat, unsigned kBlocks, bool kShaped>

@@ -120,9 +120,6 @@ void plan_attention(RankPlanner& planner, const Group& group) {
 std::optional<std::string_view> attention_gap(const GroupParts&, const GraphNode& node) {
   const AttentionTraits& attention = node.attention;
   if (has_values_in_keys(node)) return "attention with values in its keys";
-  if (node.value_dimension != node.head_dimension) {
-    return "attention with values of another dimension than keys";
-  }
   if (attention.ahead != 0) return "attention to later tokens";
   if (attention.alibi_bias != 0) return "attention with slopes (ALiBi)";
   return std::nullopt;

@@ -226,7 +226,8 @@ size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassSh
   }
   if (shape.prompt_tiles == 0) return count;
   // Each block takes a token where there are no tile products.
-  const bool tiles = gpu_has_prompt_tiles(attend.kv.format, attend.kv.head_dimension);
+  const bool tiles =
+      gpu_has_prompt_tiles(attend.kv.format, attend.kv.key_dimension, attend.kv.value_dimension);
   attend.grid_rows = grid_rows(tiles ? shape.prompt_tiles : shape.tokens);
   kernels_.attend_prompted(stream, attend);
   return count + 1;

@@ -438,7 +438,8 @@ class GpuProgram::Builder {
   GpuKvLayer layer_of(const AttendStep& step) const {
     const KvLayer& layer = plan_.kv.layers[step.layer];
     return {.format = plan_.kv.format,
-            .head_dimension = static_cast<unsigned>(layer.key_dimension),
+            .key_dimension = static_cast<unsigned>(layer.key_dimension),
+            .value_dimension = static_cast<unsigned>(layer.value_dimension),
             .blocks = at(plan_.kv.keys(step.layer, 0)),
             .head_stride_bytes = layer.head_stride_bytes,
             .page_stride_bytes = layer.page_stride_bytes};
@@ -453,15 +454,14 @@ class GpuProgram::Builder {
 
   GpuHeads heads_of(const AttendStep& step, const GpuKvLayer& kv) const {
     const PrepareHeads& prepare = step.prepare;
-    CHECK(prepare.key_stride == prepare.value_stride, "rows of keys {} floats apart, of values {}",
-          prepare.key_stride, prepare.value_stride);
     return {.batch = batch_of(step),
             .kv = kv,
             .queries = at(step.queries),
             .query_stride = step.query_stride,
             .keys = at(prepare.keys),
             .values = at(prepare.values),
-            .kv_stride = prepare.key_stride,
+            .key_stride = prepare.key_stride,
+            .value_stride = prepare.value_stride,
             .head_count = static_cast<unsigned>(step.head_count),
             .kv_head_count = prepare.keys ? static_cast<unsigned>(step.kv_head_count) : 0,
             .query_norm = at(prepare.query_norm),

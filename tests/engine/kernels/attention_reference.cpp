@@ -59,17 +59,19 @@ AttentionReference attention_reference(const PagedSequence& sequence, const floa
   const double probability_error = 2 * score_error + range + 5 * merges + 4;
   const double output_error = 2 * probability_error + static_cast<double>(count) + 8 + 3 * merges;
 
-  AttentionReference result{std::vector<double>(dimensions), std::vector<double>(dimensions)};
+  const size_t value_dimensions = sequence.value_dimension();
+  AttentionReference result{std::vector<double>(value_dimensions),
+                            std::vector<double>(value_dimensions)};
   double sum = traits.sink ? std::exp(*traits.sink - greatest) : 0.0;
   for (size_t i = 0; i < count; ++i) {
     const double probability = std::exp(scores[i] - greatest);
     sum += probability;
-    for (size_t d = 0; d < dimensions; ++d) {
+    for (size_t d = 0; d < value_dimensions; ++d) {
       result.output[d] += probability * sequence.value(begin + i, d);
       result.bound[d] += probability * std::fabs(sequence.value(begin + i, d));
     }
   }
-  for (size_t d = 0; d < dimensions; ++d) {
+  for (size_t d = 0; d < value_dimensions; ++d) {
     result.output[d] /= sum;
     // A tenth more for what is of second order, and the subnormal numbers.
     result.bound[d] = result.bound[d] / sum * output_error * kUnitRoundoff * 1.1 + 0x1p-126;

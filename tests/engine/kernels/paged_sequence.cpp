@@ -93,22 +93,22 @@ void PagedSequence::AlignedDelete::operator()(std::byte* p) const {
   ::operator delete[](p, kAlignment);
 }
 
-PagedSequence::PagedSequence(KvFormat format, size_t head_dimension, size_t context, uint32_t seed,
-                             uint8_t filler)
+PagedSequence::PagedSequence(KvFormat format, HeadDimensions dimensions, size_t context,
+                             uint32_t seed, uint8_t filler)
     : format_(format),
-      head_dimension_(head_dimension),
+      dimensions_(dimensions),
       context_(context),
       filler_(filler),
-      keys_(random_floats(context * head_dimension, seed)),
-      values_(random_floats(context * head_dimension, seed + 1)),
+      keys_(random_floats(context * dimensions.keys, seed)),
+      values_(random_floats(context * dimensions.values, seed + 1)),
       pages_((context + kPageTokens - 1) / kPageTokens),
-      page_stride_bytes_(key_block_bytes(format, head_dimension) +
-                         value_block_bytes(format, head_dimension)),
+      page_stride_bytes_(key_block_bytes(format, dimensions.keys) +
+                         value_block_bytes(format, dimensions.values)),
       blocks_(new (kAlignment) std::byte[page_stride_bytes_ * pages_.size()]) {
   madvise(blocks_.get(), page_stride_bytes_ * pages_.size(), MADV_HUGEPAGE);
   for (size_t token = 0; token < context; ++token) {
-    store_row(format, row(keys_, token));
-    store_row(format, row(values_, token));
+    store_row(format, key_row(token));
+    store_row(format, value_row(token));
   }
   permute_pages(seed + 2);
 }
@@ -116,22 +116,22 @@ PagedSequence::PagedSequence(KvFormat format, size_t head_dimension, size_t cont
 AttentionArguments PagedSequence::arguments(const float* queries, size_t query_count, float* output,
                                             size_t token_count) const {
   return {.format = format_,
-          .head_dimension = head_dimension_,
-          .value_dimension = head_dimension_,
+          .head_dimension = dimensions_.keys,
+          .value_dimension = dimensions_.values,
           .keys = blocks_.get(),
-          .values = blocks_.get() + key_block_bytes(format_, head_dimension_),
+          .values = blocks_.get() + key_block_bytes(format_, dimensions_.keys),
           .page_stride_bytes = page_stride_bytes_,
           .pages = pages_.data(),
           .position = context_ - token_count,
           .token_count = token_count,
           .queries = queries,
-          .query_stride = head_dimension_,
-          .query_token_stride = query_count * head_dimension_,
+          .query_stride = dimensions_.keys,
+          .query_token_stride = query_count * dimensions_.keys,
           .query_count = query_count,
           .scale = 0.125F,
           .output = output,
-          .output_stride = head_dimension_,
-          .output_token_stride = query_count * head_dimension_};
+          .output_stride = dimensions_.values,
+          .output_token_stride = query_count * dimensions_.values};
 }
 
 const std::byte* PagedSequence::key_block(size_t page) const {
@@ -139,20 +139,20 @@ const std::byte* PagedSequence::key_block(size_t page) const {
 }
 
 const std::byte* PagedSequence::value_block(size_t page) const {
-  return key_block(page) + key_block_bytes(format_, head_dimension_);
+  return key_block(page) + key_block_bytes(format_, dimensions_.keys);
 }
 
 double PagedSequence::key(size_t token, size_t dimension) const {
-  return keys_[token * head_dimension_ + dimension];
+  return key_row(token)[dimension];
 }
 
 double PagedSequence::value(size_t token, size_t dimension) const {
-  return values_[token * head_dimension_ + dimension];
+  return value_row(token)[dimension];
 }
 
 void PagedSequence::set_key(size_t token, size_t dimension, float value) {
-  row(keys_, token)[dimension] = value;
-  store_row(format_, row(keys_, token));
+  key_row(token)[dimension] = value;
+  store_row(format_, key_row(token));
   write_pages();
 }
 
@@ -163,8 +163,9 @@ void PagedSequence::copy_keys_to_values() {
 
 void PagedSequence::spoil(size_t token_begin, size_t token_end) {
   const float nan = std::numeric_limits<float>::quiet_NaN();
-  for (size_t i = token_begin * head_dimension_; i < token_end * head_dimension_; ++i) {
-    keys_[i] = values_[i] = nan;
+  for (size_t token = token_begin; token < token_end; ++token) {
+    std::ranges::fill(key_row(token), nan);
+    std::ranges::fill(value_row(token), nan);
   }
   write_pages();
 }
@@ -175,28 +176,38 @@ void PagedSequence::permute_pages(uint32_t seed) {
   write_pages();
 }
 
-std::span<const float> PagedSequence::row(const std::vector<float>& rows, size_t token) const {
-  return std::span(rows).subspan(token * head_dimension_, head_dimension_);
+std::span<const float> PagedSequence::key_row(size_t token) const {
+  return std::span(keys_).subspan(token * dimensions_.keys, dimensions_.keys);
 }
 
-std::span<float> PagedSequence::row(std::vector<float>& rows, size_t token) const {
-  return std::span(rows).subspan(token * head_dimension_, head_dimension_);
+std::span<float> PagedSequence::key_row(size_t token) {
+  return std::span(keys_).subspan(token * dimensions_.keys, dimensions_.keys);
+}
+
+std::span<const float> PagedSequence::value_row(size_t token) const {
+  return std::span(values_).subspan(token * dimensions_.values, dimensions_.values);
+}
+
+std::span<float> PagedSequence::value_row(size_t token) {
+  return std::span(values_).subspan(token * dimensions_.values, dimensions_.values);
 }
 
 void PagedSequence::write_pages() {
   std::memset(blocks_.get(), filler_, page_stride_bytes_ * pages_.size());
-  const size_t value_row = (head_dimension_ + 15) / 16 * 16;
+  const size_t stride = (dimensions_.values + 15) / 16 * 16;
   for (size_t token = 0; token < context_; ++token) {
     std::byte* keys = blocks_.get() + pages_[token / kPageTokens] * page_stride_bytes_;
-    std::byte* values = keys + key_block_bytes(format_, head_dimension_);
+    std::byte* values = keys + key_block_bytes(format_, dimensions_.keys);
     const size_t slot = token % kPageTokens;
     if (format_ == KvFormat::kQ8_0) {
-      write_quants(slot, row(keys_, token), row(values_, token), keys, values);
+      write_quants(slot, key_row(token), value_row(token), keys, values);
       continue;
     }
-    for (size_t i = 0; i < head_dimension_; ++i) {
-      write_element(keys, i * kPageTokens + slot, row(keys_, token)[i]);
-      write_element(values, slot * value_row + i, row(values_, token)[i]);
+    for (size_t i = 0; i < dimensions_.keys; ++i) {
+      write_element(keys, i * kPageTokens + slot, key_row(token)[i]);
+    }
+    for (size_t i = 0; i < dimensions_.values; ++i) {
+      write_element(values, slot * stride + i, value_row(token)[i]);
     }
   }
 }
@@ -204,18 +215,24 @@ void PagedSequence::write_pages() {
 // A stored block is stored again as it is: its greatest element is 127 times the scale.
 void PagedSequence::write_quants(size_t slot, std::span<const float> key,
                                  std::span<const float> value, std::byte* keys, std::byte* values) {
-  const size_t quants = head_dimension_ * kPageTokens;
-  const size_t blocks = head_dimension_ / kKvBlockDimensions;
-  for (size_t block = 0; block < blocks; ++block) {
-    const size_t begin = block * kKvBlockDimensions;
+  std::byte* const key_scales = keys + key.size() * kPageTokens;
+  for (size_t begin = 0; begin < key.size(); begin += kKvBlockDimensions) {
     const KvQuants of_key = quantize_kv(&key[begin]);
-    const KvQuants of_value = quantize_kv(&value[begin]);
     for (size_t i = 0; i < kKvBlockDimensions; ++i) {
       keys[(begin + i) * kPageTokens + slot] = static_cast<std::byte>(of_key.quants[i]);
-      values[slot * head_dimension_ + begin + i] = static_cast<std::byte>(of_value.quants[i]);
     }
-    std::memcpy(keys + quants + (block * kPageTokens + slot) * 2, &of_key.scale, 2);
-    std::memcpy(values + quants + (slot * blocks + block) * 2, &of_value.scale, 2);
+    const size_t block = begin / kKvBlockDimensions;
+    std::memcpy(key_scales + (block * kPageTokens + slot) * 2, &of_key.scale, 2);
+  }
+  std::byte* const value_scales = values + value.size() * kPageTokens;
+  const size_t blocks = value.size() / kKvBlockDimensions;
+  for (size_t block = 0; block < blocks; ++block) {
+    const size_t begin = block * kKvBlockDimensions;
+    const KvQuants of_value = quantize_kv(&value[begin]);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      values[slot * value.size() + begin + i] = static_cast<std::byte>(of_value.quants[i]);
+    }
+    std::memcpy(value_scales + (slot * blocks + block) * 2, &of_value.scale, 2);
   }
 }
 

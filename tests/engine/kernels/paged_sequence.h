@@ -28,6 +28,15 @@ size_t fitting_dimension(KvFormat format, size_t head_dimension);
 // Normally distributed, with deviation 1.
 std::vector<float> random_floats(size_t count, uint32_t seed);
 
+// The dimensions of a head's keys and queries, and of its values and outputs.
+struct HeadDimensions {
+  HeadDimensions(size_t both) : keys(both), values(both) {}
+  HeadDimensions(size_t of_keys, size_t of_values) : keys(of_keys), values(of_values) {}
+
+  size_t keys;
+  size_t values;
+};
+
 // 32 elements of kQ8_0, as attention.h says.
 struct KvQuants {
   uint16_t scale;
@@ -43,16 +52,17 @@ void store_row(KvFormat format, std::span<float> row);
 // `filler`'s.
 class PagedSequence {
  public:
-  PagedSequence(KvFormat format, size_t head_dimension, size_t context, uint32_t seed,
+  PagedSequence(KvFormat format, HeadDimensions dimensions, size_t context, uint32_t seed,
                 uint8_t filler = 0);
 
-  // The arguments for the context's last `token_count` tokens. Queries and outputs are rows of
-  // head_dimension floats, one after the other, token after token.
+  // The arguments for the context's last `token_count` tokens. Queries are rows of head_dimension()
+  // floats, one after the other, token after token, outputs of value_dimension().
   AttentionArguments arguments(const float* queries, size_t query_count, float* output,
                                size_t token_count = 1) const;
 
   KvFormat format() const { return format_; }
-  size_t head_dimension() const { return head_dimension_; }
+  size_t head_dimension() const { return dimensions_.keys; }
+  size_t value_dimension() const { return dimensions_.values; }
   const std::vector<uint32_t>& pages() const { return pages_; }
   size_t page_count() const { return pages_.size(); }
   size_t context() const { return context_; }
@@ -77,19 +87,21 @@ class PagedSequence {
     void operator()(std::byte* p) const;
   };
 
-  std::span<const float> row(const std::vector<float>& rows, size_t token) const;
-  std::span<float> row(std::vector<float>& rows, size_t token) const;
+  std::span<const float> key_row(size_t token) const;
+  std::span<float> key_row(size_t token);
+  std::span<const float> value_row(size_t token) const;
+  std::span<float> value_row(size_t token);
   void write_pages();
   void write_element(std::byte* block, size_t index, float value);
   void write_quants(size_t slot, std::span<const float> key, std::span<const float> value,
                     std::byte* keys, std::byte* values);
 
   KvFormat format_;
-  size_t head_dimension_;
+  HeadDimensions dimensions_;
   size_t context_;
   uint8_t filler_;
-  std::vector<float> keys_;  // [context][head_dimension], rounded to the format
-  std::vector<float> values_;
+  std::vector<float> keys_;    // [context][head_dimension()], rounded to the format
+  std::vector<float> values_;  // [context][value_dimension()], likewise
   std::vector<uint32_t> pages_;
   size_t page_stride_bytes_;
   std::unique_ptr<std::byte[], AlignedDelete> blocks_;

@@ -342,15 +342,19 @@ TEST_F(DevicesTest, a_graph_with_steps_that_gpus_have_no_kernel_for_takes_every_
 TEST(GpuGraph, heads_that_gpus_cannot_read_in_pieces_are_refused) {
   for (const auto& [dimension, fits] :
        std::map<size_t, bool>{{8, true}, {64, true}, {100, false}, {512, true}, {520, false}}) {
-    Graph graph;
-    const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
-    graph.attention(0, x, x, x, 1, 1, {.scale = 1.0F});
-    const auto checked = check_gpu_graph(graph, {}, GpuCompany::kGpus);
-    EXPECT_EQ(checked.has_value(), fits) << dimension;
-    if (checked) continue;
-    EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
-    EXPECT_THAT(checked.error().message, HasSubstr(fmt::format("have {} dimensions", dimension)));
-    EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+    for (const bool is_value : {false, true}) {
+      Graph graph;
+      const ValueId x = graph.embed(graph.add_matrix("table", Format::kF16, 10, dimension));
+      const ValueId other = graph.embed(graph.add_matrix("other", Format::kF16, 10, 64));
+      const ValueId key = is_value ? other : x;
+      graph.attention(0, key, key, is_value ? x : other, 1, 1, {.scale = 1.0F});
+      const auto checked = check_gpu_graph(graph, {}, GpuCompany::kGpus);
+      EXPECT_EQ(checked.has_value(), fits) << dimension;
+      if (checked) continue;
+      EXPECT_EQ(checked.error().kind, ErrorKind::kInvalidInput);
+      EXPECT_THAT(checked.error().message, HasSubstr(fmt::format("have {} dimensions", dimension)));
+      EXPECT_THAT(checked.error().message, HasSubstr("--devices cpu"));
+    }
   }
 }
 

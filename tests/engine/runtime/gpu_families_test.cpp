@@ -104,6 +104,16 @@ TEST_F(GpuFamilies, scaled_positions) {
   }
 }
 
+TEST_F(GpuFamilies, values_of_another_dimension_than_keys) {
+  for (const uint32_t dimension : {24U, 64U}) {
+    SCOPED_TRACE(dimension);
+    expect_near_reference({.value_dimension = dimension});
+    if (dimension % 32 == 0) {
+      expect_near_reference({.format = Format::kQ8_0, .value_dimension = dimension});
+    }
+  }
+}
+
 // More of them for a token than a GPU computes: all are the nodes'.
 TEST_F(GpuFamilies, many_experts_of_a_token_are_computed_by_nodes) {
   const FamilyFile file{.experts = 40};

@@ -222,7 +222,7 @@ class GraphMaker {
         {{6, 3}, {6, 3}, {4, 2}, {4, 1}, {2 * kMaxQueryGroup + 2, 1}}};
     Heads heads = choices[pick(9) / 2];
     heads.dimension = dimension_ * (pick(4) == 0 ? 2 : 1);
-    heads.value_dimension = pick(4) == 0 && !is_for_gpus_ ? 48 : heads.dimension;
+    heads.value_dimension = pick(4) == 0 ? 48 : heads.dimension;
     return heads;
   }
 

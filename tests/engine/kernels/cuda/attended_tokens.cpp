@@ -35,7 +35,8 @@ class Launch {
   }
 
   const GpuBatch& batch() const { return batch_.batch(); }
-  size_t row() const { return run_.heads.count * run_.cache.layer().head_dimension; }
+  size_t query_row() const { return run_.heads.count * run_.cache.layer().key_dimension; }
+  size_t row() const { return run_.heads.count * run_.cache.layer().value_dimension; }
   AttendedOutputs& outputs() { return outputs_; }
   std::vector<float>& queries() { return queries_; }
 
@@ -43,7 +44,7 @@ class Launch {
     return {.batch = batch(),
             .kv = run_.cache.layer(),
             .queries = queries_.data(),
-            .query_stride = row(),
+            .query_stride = query_row(),
             .head_count = run_.heads.count,
             .kv_head_count = run_.cache.kv_head_count(),
             .group = run_.heads.group,
@@ -86,7 +87,7 @@ class Launch {
 }  // namespace
 
 std::vector<float> queries_of(const Attended& run, const AttendedPlace& place) {
-  return random_floats(run.heads.count * run.cache.layer().head_dimension,
+  return random_floats(run.heads.count * run.cache.layer().key_dimension,
                        9000 + place.sequence * 1000 + place.position);
 }
 
@@ -109,23 +110,25 @@ AttendedOutputs attend_prepared(const Attended& run, const std::vector<AttendedP
 AttendedOutputs attend_unprepared(const Attended& run, const std::vector<AttendedPlace>& places,
                                   Preparing preparing, int passes) {
   Launch launch(run, places);
-  const unsigned dimensions = run.cache.layer().head_dimension;
+  const unsigned dimensions = run.cache.layer().key_dimension;
   const unsigned kv_heads = run.cache.kv_head_count();
   const unsigned rotary = dimensions / 4 * 2;
   const std::vector<float> query_norm = random_floats(dimensions, 31);
   const std::vector<float> key_norm = random_floats(dimensions, 32);
   std::vector<float> table = random_floats(places.size() * rotary, 33);
   for (float& value : table) value = std::tanh(value);
-  const size_t kv_row = kv_heads * dimensions;
-  const std::vector<float> keys = random_floats(places.size() * kv_row, 34);
-  const std::vector<float> values = random_floats(places.size() * kv_row, 35);
+  const size_t key_row = kv_heads * dimensions;
+  const size_t value_row = kv_heads * run.cache.layer().value_dimension;
+  const std::vector<float> keys = random_floats(places.size() * key_row, 34);
+  const std::vector<float> values = random_floats(places.size() * value_row, 35);
   const GpuHeads heads = {.batch = launch.batch(),
                           .kv = run.cache.layer(),
                           .queries = launch.queries().data(),
-                          .query_stride = launch.row(),
+                          .query_stride = launch.query_row(),
                           .keys = keys.data(),
                           .values = values.data(),
-                          .kv_stride = kv_row,
+                          .key_stride = key_row,
+                          .value_stride = value_row,
                           .head_count = run.heads.count,
                           .kv_head_count = kv_heads,
                           .query_norm = query_norm.data(),

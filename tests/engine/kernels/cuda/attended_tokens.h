@@ -36,7 +36,7 @@ inline constexpr float kAttendedScale = 0.125F;
 std::vector<float> queries_of(const Attended& run, const AttendedPlace& place);
 
 struct AttendedOutputs {
-  std::vector<float> floats;  // [token][head][dimension]
+  std::vector<float> floats;  // [token][head][dimension of values]
   std::vector<uint16_t> bf16;
   size_t bf16_stride = 0;
 

@@ -20,7 +20,8 @@ using Outputs = AttendedOutputs;
 
 void expect_near_reference(const Attended& run, const std::vector<Place>& places) {
   const Outputs outputs = attend_prepared(run, places);
-  const size_t dimensions = run.cache.layer().head_dimension;
+  const size_t key_dimensions = run.cache.layer().key_dimension;
+  const size_t dimensions = run.cache.layer().value_dimension;
   const size_t row = run.heads.count * dimensions;
   for (size_t token = 0; token < places.size(); ++token) {
     const std::vector<float> queries = queries_of(run, places[token]);
@@ -31,13 +32,14 @@ void expect_near_reference(const Attended& run, const std::vector<Place>& places
       traits.window = run.window;
       const AttentionReference reference =
           attention_reference(run.cache.stored(places[token].sequence, kv_head),
-                              &queries[head * dimensions], traits, places[token].position);
+                              &queries[head * key_dimensions], traits, places[token].position);
       for (size_t d = 0; d < dimensions; ++d) {
         const size_t column = head * dimensions + d;
         const float result = outputs.floats[token * row + column];
         ASSERT_NEAR(static_cast<double>(result), reference.output[d], reference.bound[d])
-            << format_name(run.cache.layer().format) << ", " << dimensions << " dimensions, window "
-            << run.window << ", position " << places[token].position << ", head " << head;
+            << format_name(run.cache.layer().format) << ", " << key_dimensions << " and "
+            << dimensions << " dimensions, window " << run.window << ", position "
+            << places[token].position << ", head " << head;
         ASSERT_EQ(outputs.bf16[token * outputs.bf16_stride + column], float_to_bf16(result));
       }
     }
@@ -61,6 +63,29 @@ TEST(GpuAttention, generated_tokens_have_heads_of_any_size) {
   for (const unsigned dimensions : {8U, 24U, 80U, 96U, 128U, 256U, 512U}) {
     const GpuCache cache(KvFormat::kF16, dimensions, 1, {67}, 22);
     expect_near_reference({.cache = cache, .heads = {.count = 3, .group = 3}}, {{0, 66}, {0, 12}});
+  }
+}
+
+// Values of fewer or of more dimensions than keys, in steps of fewer keys than a page as well.
+const HeadDimensions kUnlike[] = {{192, 128}, {24, 8}, {8, 24}, {32, 96}, {512, 64}, {64, 512}};
+
+TEST(GpuAttention, values_have_other_dimensions_than_keys) {
+  for (const KvFormat format : kAllKvFormats) {
+    for (const HeadDimensions& dimensions : kUnlike) {
+      if (!kv_format_fits(format, dimensions.keys) || !kv_format_fits(format, dimensions.values)) {
+        continue;
+      }
+      const GpuCache cache(format, dimensions, 2, {150, 2}, 31);
+      for (const unsigned group : {1U, 3U}) {
+        for (const size_t units : {size_t{1000}, size_t{0}}) {
+          expect_near_reference({.cache = cache,
+                                 .heads = {.count = 2 * group, .group = group},
+                                 .window = group == 1 ? 0U : 70U,
+                                 .units_max = units},
+                                {{0, 149}, {1, 1}, {0, 63}});
+        }
+      }
+    }
   }
 }
 
@@ -122,10 +147,12 @@ TEST(GpuAttention, units_of_several_pages) {
 
 // A page of large heads is taken in several steps.
 TEST(GpuAttention, steps_of_fewer_keys_than_a_page) {
-  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 128), 64U);
-  EXPECT_EQ(gpu_attention_step(KvFormat::kF16, 256), 64U);
-  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 256), 32U);
-  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 512), 8U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 128, 128), 64U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF16, 256, 256), 64U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 256, 256), 32U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 512, 512), 8U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF32, 512, 64), 16U);
+  EXPECT_EQ(gpu_attention_step(KvFormat::kF16, 192, 128), 64U);
   for (const unsigned dimensions : {256U, 512U}) {
     const GpuCache cache(KvFormat::kF32, dimensions, 1, {150}, 28);
     for (const unsigned window : {0U, 41U}) {
@@ -137,7 +164,7 @@ TEST(GpuAttention, steps_of_fewer_keys_than_a_page) {
 
 // With the bits that they have when a launch before it prepares them, in the cache as well, where
 // the token's own place has held something else.
-void expect_prepared_alike(KvFormat format, unsigned dimensions, const Heads& heads,
+void expect_prepared_alike(KvFormat format, HeadDimensions dimensions, const Heads& heads,
                            unsigned window, const std::vector<size_t>& contexts) {
   const unsigned kv_heads = (heads.offset + heads.count + heads.group - 1) / heads.group;
   const GpuCache apart(format, dimensions, kv_heads, contexts, 29);
@@ -150,9 +177,10 @@ void expect_prepared_alike(KvFormat format, unsigned dimensions, const Heads& he
     return attend_unprepared({.cache = cache, .heads = heads, .window = window}, places, preparing,
                              2);
   };
-  const std::string where = std::string(format_name(format)) + ", " + std::to_string(dimensions) +
-                            " dimensions, groups of " + std::to_string(heads.group) + ", window " +
-                            std::to_string(window);
+  const std::string where = std::string(format_name(format)) + ", " +
+                            std::to_string(dimensions.keys) + " and " +
+                            std::to_string(dimensions.values) + " dimensions, groups of " +
+                            std::to_string(heads.group) + ", window " + std::to_string(window);
   EXPECT_TRUE(attend(apart, Preparing::kApart) == attend(at_once, Preparing::kByAttention))
       << where;
   const size_t bytes = apart.layer().head_stride_bytes * kv_heads;
@@ -168,6 +196,8 @@ TEST(GpuAttention, heads_are_prepared_in_the_same_launch) {
     expect_prepared_alike(format, 32, {.count = 2, .group = 1}, 0, contexts);
     expect_prepared_alike(format, 128, {.count = 20, .group = 12, .offset = 4}, 0, contexts);
     expect_prepared_alike(format, 32, {.count = 32, .group = 16}, 0, {130});
+    expect_prepared_alike(format, {96, 32}, {.count = 4, .group = 2}, 70, contexts);
+    expect_prepared_alike(format, {32, 64}, {.count = 2, .group = 1}, 0, contexts);
   }
   expect_prepared_alike(KvFormat::kF16, 80, {.count = 3, .group = 2, .offset = 1}, 0, contexts);
   expect_prepared_alike(KvFormat::kF32, 512, {.count = 2, .group = 2}, 0, contexts);

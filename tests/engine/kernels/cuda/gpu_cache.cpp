@@ -26,7 +26,7 @@ GpuBytes::GpuBytes(size_t bytes) : memory_(bytes + kAlignment, kGarbage) {
 GpuTestBatch::GpuTestBatch(const GpuBatchLimits& limits)
     : block_(gpu_batch_bytes(limits)), writer_(block_.data(), limits) {}
 
-GpuCache::GpuCache(KvFormat format, unsigned head_dimension, unsigned kv_head_count,
+GpuCache::GpuCache(KvFormat format, HeadDimensions dimensions, unsigned kv_head_count,
                    const std::vector<size_t>& contexts, uint32_t seed)
     : contexts_(contexts), kv_head_count_(kv_head_count) {
   size_t page_count = 1;  // one that nobody has
@@ -41,15 +41,16 @@ GpuCache::GpuCache(KvFormat format, unsigned head_dimension, unsigned kv_head_co
     pages_.emplace_back(next, next + count);
     next += count;
     for (size_t head = 0; head < kv_head_count; ++head) {
-      stored_.push_back(std::make_unique<PagedSequence>(format, head_dimension, contexts[sequence],
+      stored_.push_back(std::make_unique<PagedSequence>(format, dimensions, contexts[sequence],
                                                         seed_of(seed, sequence, head)));
     }
   }
   const size_t page_bytes =
-      key_block_bytes(format, head_dimension) + value_block_bytes(format, head_dimension);
+      key_block_bytes(format, dimensions.keys) + value_block_bytes(format, dimensions.values);
   blocks_ = std::make_unique<GpuBytes>(page_bytes * page_count * kv_head_count);
   layer_ = {.format = format,
-            .head_dimension = head_dimension,
+            .key_dimension = static_cast<unsigned>(dimensions.keys),
+            .value_dimension = static_cast<unsigned>(dimensions.values),
             .blocks = blocks_->data(),
             .head_stride_bytes = page_bytes * page_count,
             .page_stride_bytes = page_bytes};
@@ -71,10 +72,14 @@ GpuBatchLimits GpuCache::limits() const {
 
 void GpuCache::fill(uint32_t seed) {
   GpuTestBatch batch(limits());
-  const size_t dimensions = layer_.head_dimension;
-  const size_t row = kv_head_count_ * dimensions;
-  std::vector<float> keys(limits().tokens * row);
-  std::vector<float> values(keys.size());
+  const size_t key_row = kv_head_count_ * layer_.key_dimension;
+  const size_t value_row = kv_head_count_ * layer_.value_dimension;
+  std::vector<float> keys(limits().tokens * key_row);
+  std::vector<float> values(limits().tokens * value_row);
+  // Puts a head's rows, [token][dimension], between those of the others.
+  const auto put = [](const std::vector<float>& from, size_t dimensions, size_t row, float* to) {
+    for (size_t i = 0; i < from.size(); ++i) to[i / dimensions * row + i % dimensions] = from[i];
+  };
   size_t token = 0;
   for (size_t sequence = 0; sequence < contexts_.size(); ++sequence) {
     const uint32_t index = batch.writer().add_sequence(pages_[sequence]);
@@ -82,13 +87,10 @@ void GpuCache::fill(uint32_t seed) {
     for (size_t head = 0; head < kv_head_count_; ++head) {
       // The same keys and values as PagedSequence has.
       const uint32_t own = seed_of(seed, sequence, head);
-      const std::vector<float> of_keys = random_floats(context * dimensions, own);
-      const std::vector<float> of_values = random_floats(context * dimensions, own + 1);
-      for (size_t i = 0; i < context * dimensions; ++i) {
-        const size_t to = (token + i / dimensions) * row + head * dimensions + i % dimensions;
-        keys[to] = of_keys[i];
-        values[to] = of_values[i];
-      }
+      put(random_floats(context * layer_.key_dimension, own), layer_.key_dimension, key_row,
+          &keys[token * key_row + head * layer_.key_dimension]);
+      put(random_floats(context * layer_.value_dimension, own + 1), layer_.value_dimension,
+          value_row, &values[token * value_row + head * layer_.value_dimension]);
     }
     for (uint32_t position = 0; position < context; ++position) {
       batch.writer().add_prompted(0, position, index);
@@ -99,7 +101,8 @@ void GpuCache::fill(uint32_t seed) {
                               .kv = layer_,
                               .keys = keys.data(),
                               .values = values.data(),
-                              .kv_stride = row,
+                              .key_stride = key_row,
+                              .value_stride = value_row,
                               .kv_head_count = kv_head_count_,
                               .grid_rows = 2});
 }

@@ -39,7 +39,7 @@ class GpuCache {
  public:
   // A cache of one sequence of `contexts[i]` tokens for each i: their pages lie among one
   // another's, in no order.
-  GpuCache(KvFormat format, unsigned head_dimension, unsigned kv_head_count,
+  GpuCache(KvFormat format, HeadDimensions dimensions, unsigned kv_head_count,
            const std::vector<size_t>& contexts, uint32_t seed);
 
   const GpuKvLayer& layer() const { return layer_; }

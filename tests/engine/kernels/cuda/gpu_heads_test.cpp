@@ -59,7 +59,7 @@ TEST(GpuHeads, queries_are_normed_and_rotated) {
           const std::vector<float> before = random_floats(kTokens * row, 3);
           std::vector<float> queries = before;
           gpu_prepare_heads(nullptr, {.batch = batch.batch(),
-                                      .kv = {.head_dimension = dimensions},
+                                      .kv = {.key_dimension = dimensions},
                                       .queries = queries.data(),
                                       .query_stride = row,
                                       .head_count = kHeads,
@@ -112,7 +112,8 @@ double scale_at(KvFormat format, const std::byte* scales, size_t index) {
 // As gpu_heads.h describes the blocks, in words of its own.
 TEST(GpuHeads, keys_and_values_lie_where_the_header_says) {
   for (const KvFormat format : kAllKvFormats) {
-    for (const unsigned dimensions : {64U, 96U}) {
+    for (const HeadDimensions& dimensions :
+         {HeadDimensions(64), HeadDimensions(96), HeadDimensions(64, 32), HeadDimensions(32, 96)}) {
       const GpuCache cache(format, dimensions, 2, {70, 3}, 11);
       for (size_t sequence = 0; sequence < 2; ++sequence) {
         for (size_t head = 0; head < 2; ++head) {
@@ -121,17 +122,19 @@ TEST(GpuHeads, keys_and_values_lie_where_the_header_says) {
             const size_t page = cache.pages(sequence)[token / kPageTokens];
             const std::byte* keys = cache.layer().blocks + head * cache.layer().head_stride_bytes +
                                     page * cache.layer().page_stride_bytes;
-            const std::byte* values = keys + key_block_bytes(format, dimensions);
+            const std::byte* values = keys + key_block_bytes(format, dimensions.keys);
             const size_t slot = token % kPageTokens;
-            for (size_t d = 0; d < dimensions; ++d) {
-              const double key =
-                  element(format, keys, (d / 8 * kPageTokens + slot) * 8 + d % 8) *
-                  scale_at(format, keys + dimensions * kPageTokens, d / 32 * kPageTokens + slot);
-              const double value =
-                  element(format, values, (slot / 2 * dimensions + d) * 2 + slot % 2) *
-                  scale_at(format, values + dimensions * kPageTokens,
-                           slot * (dimensions / 32) + d / 32);
+            for (size_t d = 0; d < dimensions.keys; ++d) {
+              const double key = element(format, keys, (d / 8 * kPageTokens + slot) * 8 + d % 8) *
+                                 scale_at(format, keys + dimensions.keys * kPageTokens,
+                                          d / 32 * kPageTokens + slot);
               ASSERT_EQ(key, stored.key(token, d)) << format_name(format) << token << ", " << d;
+            }
+            for (size_t d = 0; d < dimensions.values; ++d) {
+              const double value =
+                  element(format, values, (slot / 2 * dimensions.values + d) * 2 + slot % 2) *
+                  scale_at(format, values + dimensions.values * kPageTokens,
+                           slot * (dimensions.values / 32) + d / 32);
               ASSERT_EQ(value, stored.value(token, d)) << format_name(format) << token << ", " << d;
             }
           }

@@ -38,7 +38,7 @@ struct Prompt {
 };
 
 std::vector<float> queries_of(const Prompt& prompt, uint32_t sequence, uint32_t position) {
-  const size_t dimensions = prompt.cache.layer().head_dimension;
+  const size_t dimensions = prompt.cache.layer().key_dimension;
   const unsigned heads = prompt.of_heads == 0 ? prompt.head_count : prompt.of_heads;
   const std::vector<float> all =
       random_floats(heads * dimensions, 7000 + sequence * 1000 + position);
@@ -54,11 +54,12 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
   for (size_t i = 0; i < prompt.cache.sequence_count(); ++i) {
     batch.writer().add_sequence(prompt.cache.pages(i));
   }
-  const size_t row = prompt.head_count * prompt.cache.layer().head_dimension;
+  const size_t query_row = prompt.head_count * prompt.cache.layer().key_dimension;
+  const size_t row = prompt.head_count * prompt.cache.layer().value_dimension;
   std::vector<float> queries;
   if (with_generated) {
     batch.writer().add_generated(0, 0, 0);
-    queries.resize(row);
+    queries.resize(query_row);
   }
   for (const Stretch& stretch : stretches) {
     for (uint32_t position = stretch.begin; position < stretch.end; ++position) {
@@ -69,13 +70,14 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
   }
   batch.writer().end();
   const size_t stride = round_up<size_t>(row, 32);
-  std::vector<float> floats(queries.size(), 77.0F);
-  std::vector<uint16_t> bf16(queries.size() / row * stride, 0x1234);
+  const size_t tokens = queries.size() / query_row;
+  std::vector<float> floats(tokens * row, 77.0F);
+  std::vector<uint16_t> bf16(tokens * stride, 0x1234);
   gpu_attend_prompted(
       nullptr, {.batch = batch.batch(),
                 .kv = prompt.cache.layer(),
                 .queries = queries.data(),
-                .query_stride = row,
+                .query_stride = query_row,
                 .head_count = prompt.head_count,
                 .kv_head_count = prompt.cache.kv_head_count(),
                 .group = prompt.group,
@@ -109,8 +111,9 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
 // tile product have tile_product_roundings() together.
 void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, const float* row) {
   const KvFormat format = prompt.cache.layer().format;
-  const size_t dimensions = prompt.cache.layer().head_dimension;
-  const bool tiles = gpu_has_prompt_tiles(format, dimensions);
+  const size_t key_dimensions = prompt.cache.layer().key_dimension;
+  const size_t dimensions = prompt.cache.layer().value_dimension;
+  const bool tiles = gpu_has_prompt_tiles(format, key_dimensions, dimensions);
   std::vector<float> queries = queries_of(prompt, sequence, position);
   for (float& query : queries) {
     if (!tiles) continue;
@@ -124,7 +127,7 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
   for (size_t head = 0; head < prompt.head_count; ++head) {
     const PagedSequence& stored =
         prompt.cache.stored(sequence, (head + prompt.offset) / prompt.group);
-    const float* query = &queries[head * dimensions];
+    const float* query = &queries[head * key_dimensions];
     QueryTraits traits = prompt.others.of(head);
     traits.scale = kScale;
     traits.window = prompt.window;
@@ -134,7 +137,7 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
     for (size_t token = begin; token <= position; ++token) {
       double score = 0;
       double sizes = 0;
-      for (size_t d = 0; d < dimensions; ++d) {
+      for (size_t d = 0; d < key_dimensions; ++d) {
         const double product = static_cast<double>(query[d]) * stored.key(token, d);
         score += product * static_cast<double>(kScale);
         sizes += std::fabs(product) * static_cast<double>(kScale);
@@ -164,8 +167,9 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
       const double bound = reference.bound[d] * 2 * of_sums + sizes * relative * 1.01 +
                            (tiles && format == KvFormat::kF16 ? plain * 0x1p-25 : 0);
       ASSERT_NEAR(static_cast<double>(row[head * dimensions + d]), reference.output[d], bound)
-          << format_name(format) << ", " << dimensions << " dimensions, window " << prompt.window
-          << ", position " << position << ", head " << head << ", dimension " << d;
+          << format_name(format) << ", " << key_dimensions << " and " << dimensions
+          << " dimensions, window " << prompt.window << ", position " << position << ", head "
+          << head << ", dimension " << d;
     }
   }
 }
@@ -176,7 +180,7 @@ void expect_near_reference(const Prompt& prompt, const std::vector<Stretch>& str
   for (const Stretch& stretch : stretches) {
     for (uint32_t position = stretch.begin; position < stretch.end; ++position) {
       expect_near(prompt, stretch.sequence, position, row);
-      row += prompt.head_count * prompt.cache.layer().head_dimension;
+      row += prompt.head_count * prompt.cache.layer().value_dimension;
     }
   }
 }
@@ -220,6 +224,25 @@ TEST(GpuPromptAttention, heads_have_any_size) {
   }
 }
 
+// In every size of the kernels' blocks, a query head by itself or several in a block, and without
+// tile products.
+TEST(GpuPromptAttention, values_have_other_dimensions_than_keys) {
+  for (const KvFormat format : kAllKvFormats) {
+    for (const HeadDimensions& dimensions :
+         {HeadDimensions(192, 128), HeadDimensions(96, 64), HeadDimensions(32, 128),
+          HeadDimensions(64, 32), HeadDimensions(8, 24), HeadDimensions(64, 264)}) {
+      if (!kv_format_fits(format, dimensions.keys) || !kv_format_fits(format, dimensions.values)) {
+        continue;
+      }
+      const GpuCache cache(format, dimensions, 1, {90, 3}, 39);
+      for (const unsigned group : {1U, 3U}) {
+        expect_near_reference({.cache = cache, .head_count = group, .group = group},
+                              {{1, 0, 3}, {0, 60, 90}});
+      }
+    }
+  }
+}
+
 TEST(GpuPromptAttention, groups_may_lie_on_several_ranks) {
   const GpuCache cache(KvFormat::kBf16, 32, 2, {20}, 33);
   expect_near_reference({.cache = cache, .head_count = 5, .group = 4, .offset = 3}, {{0, 3, 20}});
@@ -251,12 +274,13 @@ TEST(GpuPromptAttention, a_tokens_bits_are_its_own) {
 TEST(GpuPromptAttention, a_heads_bits_are_the_same_in_a_group_and_by_itself) {
   struct Case {
     KvFormat format;
-    unsigned dimensions;
+    HeadDimensions dimensions;
     unsigned heads;
     unsigned window;
   };
   for (const Case& some : {Case{KvFormat::kF16, 24, 3, 0}, Case{KvFormat::kBf16, 64, 5, 70},
-                           Case{KvFormat::kF16, 80, 4, 70}, Case{KvFormat::kBf16, 128, 5, 0}}) {
+                           Case{KvFormat::kF16, 80, 4, 70}, Case{KvFormat::kBf16, 128, 5, 0},
+                           Case{KvFormat::kF16, {96, 64}, 3, 0}}) {
     const GpuCache cache(some.format, some.dimensions, 1, {330, 40}, 35);
     const std::vector<Stretch> stretches = {{1, 0, 7}, {0, 310, 330}};
     const Prompt group = {
@@ -270,8 +294,8 @@ TEST(GpuPromptAttention, a_heads_bits_are_the_same_in_a_group_and_by_itself) {
       single.first_head = head;
       const std::vector<float> alone = attend_prompted(single, stretches);
       for (size_t i = 0; i < alone.size(); ++i) {
-        const size_t row = i / some.dimensions * some.heads + head;
-        ASSERT_EQ(alone[i], together[row * some.dimensions + i % some.dimensions])
+        const size_t row = i / some.dimensions.values * some.heads + head;
+        ASSERT_EQ(alone[i], together[row * some.dimensions.values + i % some.dimensions.values])
             << format_name(some.format) << ", head " << head << ", element " << i;
       }
     }
