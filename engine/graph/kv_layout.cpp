@@ -159,6 +159,25 @@ void place_apart(const std::vector<KvGroup>& groups, KvLayout& kv) {
   for (KvLayer& layer : kv.layers) layer.page_stride_bytes = kv.part_bytes;
 }
 
+// The layers of which the rank has heads.
+std::vector<KvGroup> held_groups(std::vector<KvGroup> groups, const KvLayout& kv) {
+  for (KvGroup& group : groups) {
+    std::erase_if(group.layers, [&](size_t layer) { return kv.layers[layer].head_count == 0; });
+  }
+  std::erase_if(groups, [](const KvGroup& group) { return group.layers.empty(); });
+  return groups;
+}
+
+void place_layers(const std::vector<KvGroup>& groups, KvLayout& kv) {
+  if (groups.empty()) return;
+  const KvLayer& first = kv.layers[groups.front().layers.front()];
+  const bool all_alike = std::ranges::all_of(groups, [&](const KvGroup& group) {
+    return std::ranges::all_of(group.layers,
+                               [&](size_t layer) { return are_alike(kv.layers[layer], first); });
+  });
+  all_alike ? place_alike(groups, kv) : place_apart(groups, kv);
+}
+
 }  // namespace
 
 std::vector<KvGroup> group_kv_layers(const Graph& graph) {
@@ -238,11 +257,7 @@ KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat 
     kv.windows.push_back(groups[index].window);
     for (const size_t layer : groups[index].layers) kv.layers[layer].group = index;
   }
-  const KvLayer& first = kv.layers[groups.front().layers.front()];
-  const bool all_alike = std::ranges::all_of(kv.layers, [&](const KvLayer& layer) {
-    return layer.key_dimension == 0 || are_alike(layer, first);
-  });
-  all_alike ? place_alike(groups, kv) : place_apart(groups, kv);
+  place_layers(split.is_by_layers() ? held_groups(groups, kv) : groups, kv);
   for (const GraphNode& node : graph.nodes()) {
     if (node.operation != Operation::kAttention || node.stored_by == kNone) continue;
     kv.layers[node.layer] = kv.layers[graph.producer(node.stored_by).layer];

@@ -12,10 +12,11 @@
 
 namespace lockstep {
 
-enum class Strategy : uint8_t { kGather, kReduce };
+enum class Strategy : uint8_t { kGather, kReduce, kLayers };
 
 inline std::string_view strategy_name(Strategy strategy) {
-  return strategy == Strategy::kGather ? "gather" : "reduce";
+  constexpr std::string_view kNames[] = {"gather", "reduce", "layers"};
+  return kNames[static_cast<size_t>(strategy)];
 }
 
 enum class SplitKind : uint8_t {
@@ -24,8 +25,9 @@ enum class SplitKind : uint8_t {
   kPartial,   // a value: the sum over the ranks is it
 };
 
-// `ranges` holds one range per rank, unless it is mirrored. The ranges of KV heads may overlap;
-// those of a bias that is added to a partial result are empty on all ranks but the first.
+// `ranges` holds one range per rank, unless it is mirrored. The ranges of KV heads may overlap, and
+// under `layers` those of a matrix or a residual that two ranks use; those of a bias that is added
+// to a partial result are empty on all ranks but the first.
 struct WeightSplit {
   SplitKind kind = SplitKind::kMirrored;
   bool by_columns = false;  // kSliced: vectors always; matrices under `reduce`
@@ -40,11 +42,26 @@ struct ValueSplit {
   bool whole = false;
 };
 
+// A place between two nodes behind which one value alone is read of all before it: a residual.
+struct LayerBorder {
+  size_t node = 0;  // the first one behind it
+  ValueId residual = kNone;
+
+  friend bool operator==(const LayerBorder&, const LayerBorder&) = default;
+};
+
 struct Split {
   Strategy strategy = Strategy::kGather;
   size_t rank_count = 1;
   std::vector<WeightSplit> weights;  // by WeightId
   std::vector<ValueSplit> values;    // by ValueId
+  // Under kLayers, by node: the rank that computes it, which has all columns of its value and all
+  // of its weights; else none. The ranks of successive nodes never ascend.
+  std::vector<size_t> owners = {};
+  // The borders at which the owner changes, in order: both sides have all columns of the residual.
+  std::vector<LayerBorder> borders = {};
+
+  bool is_by_layers() const { return strategy == Strategy::kLayers; }
 };
 
 }  // namespace lockstep

@@ -55,6 +55,9 @@ class Collector {
     CHECK(false, "sums of parts do not go to ranks of other processes");
   }
   void operator()(const GivenRowsStep& step) { add(step.output, Rows::kTokens, {}); }
+  void operator()(const HandOverStep& /*step*/) {
+    CHECK(false, "layers are not handed over between ranks of several processes");
+  }
   void operator()(const ClearPagesStep& /*step*/) {}
   void operator()(const CopyStatesStep& /*step*/) {}
   void operator()(const RotaryTableStep& /*step*/) {}

@@ -18,18 +18,21 @@ size_t most_sequences(const PlanOptions& options) {
   return options.sequences == 0 ? options.batch_tokens : options.sequences;
 }
 
-// One area for all layers: a layer's units are merged before the next layer's begin. The capacity
-// is a unit for every page of the cache and one per token, or all units that a token of each
-// sequence can have, if these are fewer.
+// A unit for every page of the cache and one per token, or all units that a token of each sequence
+// can have, if these are fewer.
+size_t most_units(const PlanOptions& options) {
+  const size_t tokens = std::min(kSplitTokens, options.tokens_at_once());
+  const size_t most = std::max(tokens, most_sequences(options));
+  return std::min(tokens + options.kv_pages, most * kGpuTokenUnits);
+}
+
+// One area for all layers: a layer's units are merged before the next layer's begin.
 GpuPartials place_gpu_partials(const PlanSubject& subject, const KvLayout& kv,
                                ActivationBuffers& activations) {
   GpuPartials partials;
   const WidestAttention widest = widest_attention(subject);
   if (widest.group == 0 || kv.most_heads() == 0) return partials;
-  const PlanOptions& options = subject.options;
-  const size_t tokens = std::min(kSplitTokens, options.batch_tokens);
-  const size_t most = std::max(tokens, most_sequences(options));
-  partials.unit_count = std::min(tokens + options.kv_pages, most * kGpuTokenUnits);
+  partials.unit_count = most_units(subject.options);
   partials.head_count = widest.heads;
   const auto place = [&](size_t columns) {
     return activations.allocate_f32(Arena::kScratch, columns, partials.unit_count);
@@ -76,17 +79,19 @@ class GpuPlanTarget final : public PlanTarget {
       return activations.allocate_f32(Arena::kScratch, divide_up(bytes, sizeof(float)), 1);
     };
     if (graph.most_experts() > 0) {
-      const size_t rows = options.batch_tokens * graph.chosen_experts();
+      const size_t rows = options.tokens_at_once() * graph.chosen_experts();
       areas.choice_rows = place(rows * sizeof(uint32_t)).at<uint32_t>();
     }
     const size_t sequences = most_sequences(options);
     const size_t pages = options.sequence_pages == 0 ? options.kv_pages : options.sequence_pages;
-    areas.limits = {.tokens = options.batch_tokens,
+    areas.limits = {.tokens = options.tokens_at_once(),
                     .sequences = sequences,
                     .pages = sequences * pages,
                     .groups = kv.group_count(),
                     .logits = options.logit_rows,
                     .attention_units = areas.partials.unit_count};
+    // A rank of layers without attention has the batches of all others, and their recordings.
+    if (split.is_by_layers()) areas.limits.attention_units = most_units(options);
     areas.batch = place(gpu_batch_bytes(areas.limits)).at<std::byte>();
     if (rank == 0) {
       const size_t columns = graph.columns(graph.logits());
@@ -120,7 +125,7 @@ class GpuPlanTarget final : public PlanTarget {
       return offset;
     };
     areas.panel = {Arena::kScratch, place(largest.elements * sizeof(uint16_t))};
-    areas.panel_sum_floats = plan.batch_tokens * largest.rows;
+    areas.panel_sum_floats = plan.chunk_tokens * largest.rows;
     areas.panel_sums = {Arena::kScratch, place(areas.panel_sum_floats * sizeof(float))};
     areas.library = {Arena::kScratch, place(kGpuLibraryBytes)};
   }

@@ -96,6 +96,7 @@ struct Plan {
   size_t logits_stride = 0;  // floats
   size_t vocabulary_size = 0;
   size_t batch_tokens = 0;
+  size_t chunk_tokens = 0;  // of them that are computed at once: activations have rows for these
   size_t logit_rows = 0;
   size_t weight_bytes = 0;  // of the arenas; the cache's is kv.size_bytes()
   size_t scratch_bytes = 0;

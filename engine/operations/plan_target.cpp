@@ -24,7 +24,10 @@ PlanOptions options_on(const RankPlace& place, PlanOptions options) {
   options.workers = place.cpus.size();
   const bool on_gpu = std::holds_alternative<GpuPlace>(place.device);
   options.target = on_gpu ? &gpu_plan_target() : &node_plan_target();
-  if (!on_gpu) return options;
+  if (!on_gpu) {
+    options.chunk_tokens = 0;
+    return options;
+  }
   options.forms = gpu_product_forms();
   options.prompt_attention = AttentionForm::kF32;
   return options;

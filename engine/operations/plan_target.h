@@ -2,6 +2,7 @@
 // runs it.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -77,7 +78,10 @@ WidestAttention widest_attention(const PlanSubject& subject);
 // The options that decide a plan.
 struct PlanOptions {
   size_t batch_tokens = 512;  // tokens of the largest batch
-  size_t logit_rows = 64;     // rows whose logits one pass may give
+  // The tokens of a batch that a GPU with layers of its own computes at once; 0: all. Activations
+  // have rows for so many.
+  size_t chunk_tokens = 0;
+  size_t logit_rows = 64;  // rows whose logits one pass may give
   KvFormat kv_format = KvFormat::kF16;
   size_t kv_pages = 0;
   size_t state_slots = 0;  // of a model with states; 0: one per token of a pass
@@ -90,6 +94,10 @@ struct PlanOptions {
   size_t workers = 1;                // of the rank: each has places of its own for experts' rows
   FusionSet without_fusion = {};     // the rules that are switched off
   const PlanTarget* target = &node_plan_target();  // the device; outlives the options
+
+  size_t tokens_at_once() const {
+    return chunk_tokens == 0 ? batch_tokens : std::min(chunk_tokens, batch_tokens);
+  }
 };
 
 // These options for a rank at this place: its device's target, the number of its workers, and on a

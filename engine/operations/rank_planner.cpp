@@ -49,7 +49,7 @@ PlainRows RankPlanner::operand(ValueId value, Range columns) {
 void RankPlanner::place_routing() {
   const size_t experts = graph_.most_experts();
   if (experts == 0) return;
-  const size_t rows = options_.batch_tokens * graph_.chosen_experts();
+  const size_t rows = options_.tokens_at_once() * graph_.chosen_experts();
   const auto place = [&](size_t count) {
     return values_.activations().allocate_f32(Arena::kScratch, count, 1);
   };
@@ -67,7 +67,7 @@ void RankPlanner::place_rotary_tables() {
       continue;
     }
     const Stretch rows =
-        values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.batch_tokens);
+        values_.activations().allocate_f32(Arena::kScratch, 2 * pairs, options_.tokens_at_once());
     rotary_tables_.push_back({rows.at<float>(), rows.floats(), 2 * pairs});
     emit(RotaryTableStep{.frequencies = rotary.frequencies,
                          .magnitude = rotary.magnitude,
@@ -96,6 +96,44 @@ void RankPlanner::place_states() {
 
 void RankPlanner::emit_state_copies() {
   if (graph_.has_states()) emit(std::move(state_copies_));
+}
+
+void RankPlanner::place_handed_rows() {
+  size_t columns = 0;
+  for (const LayerBorder& border : split_.borders) {
+    columns = std::max(columns, graph_.columns(border.residual));
+  }
+  if (columns == 0) return;
+  handed_rows_ =
+      values_.activations().allocate_f32(Arena::kExchange, columns, options_.tokens_at_once());
+}
+
+// A rank takes one residual in a pass at most, and what it takes stays in its place: ranks have
+// layers that follow one another.
+void RankPlanner::emit_hand_over(const LayerBorder& border) {
+  const ValueId residual = border.residual;
+  const Range all = {0, graph_.columns(residual)};
+  Stretch rows = handed_rows_;
+  rows.stride_bytes = activation_stride(all.size()) * sizeof(float);
+  HandOverStep step{.giver = split_.owners[border.node - 1],
+                    .taker = split_.owners[border.node],
+                    .columns = all.size(),
+                    .output = rows.at<float>(),
+                    .output_stride = rows.floats()};
+  const bool gives = step.giver == rank_;
+  const bool takes = step.taker == rank_;
+  if (gives) {
+    const PlainRows own = operand(residual, all);
+    step.input = own.rows;
+    step.input_stride = own.stride;
+  }
+  if (takes) values_.place_handed(residual, rows, all);
+  emit(std::move(step), Meet::kAllRanks);
+  for (const size_t reader : values_.readers(residual).nodes) {
+    const bool is_behind = reader >= border.node;
+    if ((gives && is_behind) || (takes && !is_behind)) values_.consume(residual);
+  }
+  if (takes) emit_forms(residual);
 }
 
 Routing RankPlanner::routing_of(ValueId routing) const {
@@ -154,7 +192,8 @@ void RankPlanner::emit(StepWork work, Meet meet) {
 }
 
 Meet RankPlanner::meet_behind(ValueId value, const PlainOutput& output) const {
-  return output.is_gathered() || value == graph_.logits() ? Meet::kAllRanks : Meet::kRank;
+  if (output.is_gathered()) return Meet::kAllRanks;
+  return value == graph_.logits() ? meet_behind_logits() : Meet::kRank;
 }
 
 void RankPlanner::emit_form_step(ValueId value, const FormsOutput& output) {

@@ -48,11 +48,18 @@ class RankPlanner {
   // These columns of a value, wherever this rank has them in f32.
   PlainRows operand(ValueId value, Range columns);
 
+  // Whether this rank has a part of the node's step; under kLayers one rank alone has.
+  bool computes(size_t node) const { return split_.owners.empty() || split_.owners[node] == rank_; }
+
   // Before the steps: what one layer after the other uses.
   void place_routing();
   void place_rotary_tables();
   // Likewise: from pass to pass nothing else may lie where a state does.
   void place_states();
+  // Likewise: the residual of another rank, in one place on all of them.
+  void place_handed_rows();
+  // The step of a border, and behind it what else is read of the residual.
+  void emit_hand_over(const LayerBorder& border);
   // A node's state: [slot][row of its StateShape].
   const Stretch& state(ValueId output) const { return states_.at(output); }
   // The step that copies states from slot to slot, of a graph that has some: before all others.
@@ -69,6 +76,8 @@ class RankPlanner {
   Arena plain_arena(ValueId value) const;
   // Every rank writes its part of the logits where they are wanted: to rank 0. Returns its place.
   ArenaOffset<float> place_logits();
+  // The barrier behind the step that writes them.
+  Meet meet_behind_logits() const { return split_.is_by_layers() ? Meet::kRank : Meet::kAllRanks; }
 
   void emit(StepWork work, Meet meet = Meet::kRank);
   // The barrier behind a step that writes `output`, of this value.
@@ -95,6 +104,7 @@ class RankPlanner {
   ValueBuffers values_;
   StepAreas step_areas_{values_.activations()};
   std::map<ValueId, Stretch> states_;  // by output
+  Stretch handed_rows_;                // of a residual
   CopyStatesStep state_copies_;
   std::vector<RotaryTable> rotary_tables_;  // by number in the graph
   Routing routing_;

@@ -27,9 +27,9 @@ namespace lockstep {
 // in order.
 using StepWork = std::variant<ClearPagesStep, CopyStatesStep, RotaryTableStep, EmbedStep, NormStep,
                               MatmulStep, RouteStep, ExpertGateStep, ExpertSumStep, AttendStep,
-                              FormStep, AllReduceStep, ElementwiseStep, HeadsStep, CopyHeadsStep,
-                              NormSumsStep, NormScaleStep, ExpertProductStep, ConvolutionStep,
-                              DeltaNetStep, ScanStep, MeanStep, GivenRowsStep>;
+                              FormStep, AllReduceStep, HandOverStep, ElementwiseStep, HeadsStep,
+                              CopyHeadsStep, NormSumsStep, NormScaleStep, ExpertProductStep,
+                              ConvolutionStep, DeltaNetStep, ScanStep, MeanStep, GivenRowsStep>;
 
 std::string step_text(const StepWork& step);
 

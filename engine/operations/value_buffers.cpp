@@ -40,11 +40,11 @@ bool ValueBuffers::is_read_plain(ValueId value) const {
 size_t ValueBuffers::row_count(ValueId value) const {
   switch (graph_.rows(value)) {
     case Rows::kTokens:
-      return options_.batch_tokens;
+      return options_.tokens_at_once();
     case Rows::kLogits:
       return options_.logit_rows;
     case Rows::kExperts:
-      return options_.batch_tokens * graph_.chosen_experts();
+      return options_.tokens_at_once() * graph_.chosen_experts();
   }
   CHECK(false, "value {} has rows of no kind", value);
 }
@@ -62,6 +62,12 @@ Stretch ValueBuffers::place_plain(ValueId value, Arena arena, Range held) {
   buffer.plain = activations_.allocate_f32(arena, held.size(), row_count(value));
   buffer.held = held;
   return *buffer.plain;
+}
+
+void ValueBuffers::place_handed(ValueId value, const Stretch& rows, Range held) {
+  Buffer& buffer = buffer_of(value);
+  buffer.plain = rows;
+  buffer.held = held;
 }
 
 FormsOutput ValueBuffers::place_forms(ValueId value, Range own) {

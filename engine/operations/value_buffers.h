@@ -45,6 +45,8 @@ class ValueBuffers {
 
   // f32, the columns `held` of the value.
   Stretch place_plain(ValueId value, Arena arena, Range held);
+  // The same where another rank has computed all columns, and copies them to these rows.
+  void place_handed(ValueId value, const Stretch& rows, Range held);
   // The forms in which products read the value, of which this rank computes the columns `own`:
   // whole rows in the exchange arena where other ranks compute the rest.
   FormsOutput place_forms(ValueId value, Range own);

@@ -1,5 +1,6 @@
 #include "engine/planner/planner.h"
 
+#include <span>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -18,6 +19,7 @@ void begin_plan(const PlanSubject& subject, RankPlanner& planner) {
   plan.rank = subject.rank;
   plan.rank_count = subject.split.rank_count;
   plan.batch_tokens = options.batch_tokens;
+  plan.chunk_tokens = options.tokens_at_once();
   plan.logit_rows = options.logit_rows;
   plan.given_columns = subject.graph.given_columns();
   plan.weights = place_weights(subject.graph, subject.split, subject.rank, target);
@@ -25,6 +27,7 @@ void begin_plan(const PlanSubject& subject, RankPlanner& planner) {
   plan.kv =
       place_kv(subject.graph, subject.split, subject.rank, options.kv_format, options.kv_pages);
   plan.areas = target.place_areas(subject, plan.kv, planner.values().activations());
+  planner.place_handed_rows();
   planner.place_states();
   planner.place_routing();
   planner.emit(ClearPagesStep{});
@@ -40,7 +43,13 @@ Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOp
   CHECK(rank < split.rank_count, "rank {} of {}", rank, split.rank_count);
   RankPlanner planner(graph, split, rank, options);
   begin_plan({graph, split, rank, options}, planner);
+  std::span<const LayerBorder> borders = split.borders;
   for (const Group& group : make_groups(graph, split, options.without_fusion)) {
+    if (!borders.empty() && borders.front().node <= group.lead) {
+      planner.emit_hand_over(borders.front());
+      borders = borders.subspan(1);
+    }
+    if (!planner.computes(group.lead)) continue;
     row_of(graph.nodes()[group.lead].operation).plan(planner, group);
   }
   Plan& plan = planner.plan();

@@ -13,6 +13,7 @@
 #include "engine/base/check.h"
 #include "engine/operations/operation_table.h"
 #include "engine/planner/cut_units.h"
+#include "engine/planner/layer_split.h"
 #include "engine/planner/product_roles.h"
 
 namespace lockstep {
@@ -576,6 +577,7 @@ Result<Split> split_graph(const Graph& graph, std::span<const double> shares, St
 
 Result<Split> split_graph(const Graph& graph, const Shares& shares, Strategy strategy) {
   CHECK(!shares.dense.empty(), "no ranks to split a graph over");
+  if (strategy == Strategy::kLayers) return split_layers(graph, shares.dense);
   return Splitter(graph, shares, strategy).make();
 }
 

@@ -10,6 +10,7 @@
 //   Columns are cut at whole blocks of the format. Where a layer has fewer of them than ranks have
 //   shares, some ranks have none of it and add nothing to its sum: of feed-forwards and experts
 //   other ranks in every layer, of attention (whole heads and whole blocks) always the same ones.
+// layers: no tensor is cut; each rank has consecutive layers, whole (layer_split.h).
 //
 // Biases are cut with the rows of their matrices; one in blocks at whole blocks, and so its rows.
 //
@@ -43,7 +44,8 @@ struct Shares {
 };
 
 // A rank may have none of one of both, under kReduce. Fails with kInvalidInput, naming rank and
-// remedy, where a rank would be left without any work, and nowhere else.
+// remedy, where a rank would be left without any work, and nowhere else. Under kLayers the dense
+// shares are those of all weights, and a graph that cannot be cut between layers is refused too.
 Result<Split> split_graph(const Graph& graph, const Shares& shares, Strategy strategy);
 
 // The same share of both for each rank.

@@ -10,20 +10,21 @@
 namespace lockstep {
 namespace {
 
-bool has_every_rank_all(const Groups& groups, ValueId value) {
+bool have_all_ranks_all(const Groups& groups, ValueId value) {
+  if (groups.split().is_by_layers()) return true;
   const ValueSplit& split = groups.split().values[value];
   const Range all = {0, groups.graph().columns(value)};
   return split.kind == SplitKind::kMirrored ||
          std::ranges::all_of(split.columns, [&](const Range& own) { return own == all; });
 }
 
-// Those of beta and alpha, of what every rank has.
+// Those of beta and alpha, of what every rank that computes the net has.
 void add_slices(const Groups& groups, size_t net, std::vector<size_t>& nodes) {
   for (const ValueId factors : groups.node(net).inputs | std::views::drop(3)) {
     const GraphNode& node = groups.node(factors);
     if (node.operation != Operation::kSliceHeads || !groups.is_alone(factors)) continue;
     if (groups.readers(factors).only() != net) continue;
-    if (!has_every_rank_all(groups, node.inputs[0])) continue;
+    if (!have_all_ranks_all(groups, node.inputs[0])) continue;
     // A head's columns have to follow one another in what is sliced.
     const size_t each = groups.graph().columns(factors) / node.head_count;
     if (each % (groups.graph().columns(factors) / groups.node(net).head_count) != 0) continue;

@@ -28,6 +28,13 @@ bool Groups::stands_in_order(const Group& group) const {
   return true;
 }
 
+bool Groups::is_one_owners(const Group& group) const {
+  const std::vector<size_t>& owners = split_.owners;
+  return owners.empty() || std::ranges::all_of(group.nodes, [&](size_t node) {
+           return owners[node] == owners[group.lead];
+         });
+}
+
 bool Groups::join(std::span<const size_t> nodes, size_t lead) {
   Group joined{.lead = lead, .nodes = {}};
   for (const size_t node : nodes) {
@@ -38,7 +45,7 @@ bool Groups::join(std::span<const size_t> nodes, size_t lead) {
   const auto repeated = std::ranges::unique(joined.nodes);
   joined.nodes.erase(repeated.begin(), repeated.end());
   CHECK(std::ranges::binary_search(joined.nodes, lead), "node {} leads a group without it", lead);
-  if (!stands_in_order(joined)) return false;
+  if (!stands_in_order(joined) || !is_one_owners(joined)) return false;
   for (const size_t node : joined.nodes) groups_[group_of_[node]].nodes.clear();
   for (const size_t node : joined.nodes) group_of_[node] = lead;
   groups_[lead] = std::move(joined);
@@ -112,6 +119,7 @@ std::optional<ValueId> start_of_sum(const Graph& graph, const Split& split,
   const std::vector<ValueId>& operands = graph.nodes()[*reader].inputs;
   const ValueId start = operands[0] == sum ? operands[1] : operands[0];
   if (start >= sum || graph.rows(start) != graph.rows(sum)) return std::nullopt;
+  if (split.is_by_layers()) return start;  // a rank has all of what it adds
   const ValueSplit& own = split.values[sum];
   const ValueSplit& other = split.values[start];
   if (other.kind == SplitKind::kPartial) return std::nullopt;

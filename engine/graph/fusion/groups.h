@@ -35,7 +35,8 @@ class Groups {
   bool is_alone(size_t node) const { return of(node).nodes.size() == 1; }
 
   // Makes one group of these nodes and of all that are in their groups. False, and nothing is
-  // changed, where its step would not stand between those that it reads from and its readers.
+  // changed, where its step would not stand between those that it reads from and its readers, or
+  // where several ranks would compute it, a part each.
   bool join(std::span<const size_t> nodes, size_t lead);
 
   // In the order of their steps.
@@ -43,6 +44,7 @@ class Groups {
 
  private:
   bool stands_in_order(const Group& group) const;
+  bool is_one_owners(const Group& group) const;
 
   const Graph& graph_;
   const Split& split_;

@@ -10,17 +10,20 @@ namespace lockstep {
 namespace {
 
 // Tokens of other ranks' rows come from these: the value is whole on every rank behind the barrier.
+// A rank that has all rows may be the only one to read it.
 void plan_embedding(RankPlanner& planner, const Group& group) {
   const GraphNode& node = planner.graph().nodes()[group.lead];
-  const Stretch rows = planner.values().place_plain(node.output, Arena::kExchange,
-                                                    {0, planner.graph().columns(node.output)});
+  const bool is_shared = !planner.split().is_by_layers();
+  const Stretch rows =
+      planner.values().place_plain(node.output, is_shared ? Arena::kExchange : Arena::kScratch,
+                                   {0, planner.graph().columns(node.output)});
   planner.emit(EmbedStep{.index = node.index,
                          .table = planner.matrix(node.weight),
                          .row_begin = planner.plan().weights[node.weight].row_begin,
                          .output = rows.at<float>(),
                          .output_stride = rows.floats(),
-                         .gather = true},
-               Meet::kAllRanks);
+                         .gather = is_shared},
+               is_shared ? Meet::kAllRanks : Meet::kRank);
   planner.emit_forms(node.output);
 }
 

@@ -151,7 +151,7 @@ ResidualPlace ProductPlanner::place_rows(ValueId product) {
 }
 
 ResidualPlace ProductPlanner::place_logits() {
-  meet_ = Meet::kAllRanks;
+  meet_ = planner_.meet_behind_logits();
   const ArenaOffset<float> rows = planner_.place_logits();
   return {rows, planner_.plan().logits_stride, false, std::nullopt};
 }

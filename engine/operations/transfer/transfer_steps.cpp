@@ -46,6 +46,12 @@ std::string text_of(const AllReduceStep& step) {
       text_of(step.output, step.output_stride), text_of(step.bf16_partial), text_of(step.bf16_sum));
 }
 
+std::string text_of(const HandOverStep& step) {
+  return fmt::format("hand over columns {} of rank {} to rank {} from {} to {}", step.columns,
+                     step.giver, step.taker, text_of(step.input, step.input_stride),
+                     text_of(step.output, step.output_stride));
+}
+
 void run(const ClearPagesStep&, const Pass& pass, TaskCounter&) {
   const KvLayout& kv = pass.kv;
   if (kv.part_bytes == 0) return;  // a rank without heads of keys has no pages
@@ -107,6 +113,19 @@ void run(const AllReduceStep& step, const Pass& pass, TaskCounter&) {
                                                .bf16_sum = pass.at(step.bf16_sum)},
                                               pass.peers, pass.barrier, pass.worker,
                                               pass.worker_count));
+}
+
+void run(const HandOverStep& step, const Pass& pass, TaskCounter&) {
+  if (!step.input) return;
+  const ExchangeTime time(pass);
+  const Range mine = share(pass.batch.tokens.size(), pass);
+  float* const output = at_distance(pass.at(step.output), pass.peers.distances[step.taker]);
+  const size_t row_bytes = step.columns * sizeof(float);
+  for (size_t row = mine.begin; row < mine.end; ++row) {
+    std::memcpy(output + row * step.output_stride, pass.at(step.input) + row * step.input_stride,
+                row_bytes);
+  }
+  pass.counters.exchange_bytes.add(mine.size() * row_bytes);
 }
 
 }  // namespace lockstep

@@ -62,10 +62,25 @@ struct AllReduceStep {
   friend bool operator==(const AllReduceStep&, const AllReduceStep&) = default;
 };
 
+// At a border between two ranks' layers one of them, `giver`, copies a residual into the exchange
+// arena of the other, `taker`, which goes on with it there. All ranks have the step.
+struct HandOverStep {
+  size_t giver = 0;
+  size_t taker = 0;
+  size_t columns = 0;
+  ArenaOffset<const float> input = {};  // the giver's rows; none: of another rank
+  size_t input_stride = 0;              // floats
+  ArenaOffset<float> output = {};       // the taker's rows
+  size_t output_stride = 0;
+
+  friend bool operator==(const HandOverStep&, const HandOverStep&) = default;
+};
+
 std::string text_of(const ClearPagesStep& step);
 std::string text_of(const CopyStatesStep& step);
 std::string text_of(const FormStep& step);
 std::string text_of(const AllReduceStep& step);
+std::string text_of(const HandOverStep& step);
 
 // Sends the rows in f32 that this rank holds to the others, where another device has computed the
 // step.
@@ -75,5 +90,6 @@ void run(const ClearPagesStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const CopyStatesStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const FormStep& step, const Pass& pass, TaskCounter& tasks);
 void run(const AllReduceStep& step, const Pass& pass, TaskCounter& tasks);
+void run(const HandOverStep& step, const Pass& pass, TaskCounter& tasks);
 
 }  // namespace lockstep

@@ -51,6 +51,9 @@ size_t launches_of(const Work&) {
 size_t launches_of(const ClearPagesStep&) {
   return 0;
 }
+size_t launches_of(const HandOverStep&) {
+  return 0;
+}
 size_t launches_of(const EmbedStep& step) {
   return step.gather ? 2 : 1;
 }
@@ -139,7 +142,7 @@ std::vector<GpuPassShape> generation_shapes(uint32_t sequences, uint32_t units) 
 
 std::vector<GpuPassShape> generation_shapes(const Plan& plan) {
   const GpuBatchLimits& limits = std::get<GpuAreas>(plan.areas).limits;
-  const size_t sequences = std::min(limits.sequences, plan.batch_tokens);
+  const size_t sequences = std::min(limits.sequences, plan.chunk_tokens);
   return generation_shapes(static_cast<uint32_t>(sequences),
                            static_cast<uint32_t>(limits.attention_units));
 }

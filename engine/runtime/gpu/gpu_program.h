@@ -34,9 +34,9 @@ struct GpuLinks {
 
 class GpuProgram {
  public:
-  // CHECKs that the plan is one for a GPU, and alone or under `reduce`. `addresses`: of the plan's
-  // offsets. `library`: for the rank's stream, with the plan's memory for it; must outlive this.
-  // `links`: of several ranks, all of them GPUs. None: the GPU is the only rank, or others are
+  // CHECKs that the plan is one for a GPU. `addresses`: of the plan's offsets. `library`: for the
+  // rank's stream, with the plan's memory for it; must outlive this. `links`: of several ranks, all
+  // of them GPUs, that have parts of layers. None: the GPU has whole layers, or others are
   // processors: what is exchanged with those is the host's work, and no launch. `candidates`: of
   // each row of logits, in pinned memory; none: the rank has no logits, or they lie in the host's
   // memory.
@@ -164,7 +164,7 @@ class GpuProgram {
   float* panel_sums_ = nullptr;
   GpuLinks links_;
   size_t rank_count_ = 1;
-  size_t batch_tokens_ = 0;  // of the largest pass
+  size_t batch_tokens_ = 0;  // of a pass that are computed at once, at most
   std::vector<Launch> launches_;
   std::vector<size_t> step_begins_;  // by step the first of its launches, and the end of all
 };

@@ -23,6 +23,8 @@ class GpuProgram::Builder {
 
   // Pages need not be cleared: no slot is read that has not been written.
   void add(const ClearPagesStep&) {}
+  // Copies that are no kernel's.
+  void add(const HandOverStep&) {}
 
   void add(const RotaryTableStep& step) {
     const ArenaOffset<double> frequencies = areas_.frequencies + frequency_count_;
@@ -231,7 +233,7 @@ class GpuProgram::Builder {
     sum.sum.output_stride = step.output_stride;
     CHECK(step.rows != Rows::kExperts, "GPUs sum no rows of experts");
     const bool of_tokens = step.rows == Rows::kTokens;
-    sum.sum.row_count = of_tokens ? plan_.batch_tokens : plan_.logit_rows;
+    sum.sum.row_count = of_tokens ? plan_.chunk_tokens : plan_.logit_rows;
     sum.sum.row_limit = of_tokens ? &batch_.counts->tokens : &batch_.counts->logits;
     sum.sum.column_count = step.columns;
     sum.sum.bf16 = static_cast<bool>(step.bf16_partial);
@@ -525,7 +527,7 @@ GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const 
       library_(library),
       links_(links),
       rank_count_(plan.rank_count),
-      batch_tokens_(plan.batch_tokens) {
+      batch_tokens_(plan.chunk_tokens) {
   const auto* const areas = std::get_if<GpuAreas>(&plan.areas);
   CHECK(areas != nullptr, "the plan is none of a GPU");
   panel_ = addresses.at(areas->panel);

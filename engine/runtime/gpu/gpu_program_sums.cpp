@@ -30,11 +30,12 @@ size_t exchanged_floats_max(const Plan& plan) {
   size_t floats = 0;
   for (const Step& step : plan.steps) {
     if (const auto* const sum = std::get_if<AllReduceStep>(&step.work); sum != nullptr) {
-      const size_t rows = sum->rows == Rows::kTokens ? plan.batch_tokens : plan.logit_rows;
+      const size_t rows = sum->rows == Rows::kTokens ? plan.chunk_tokens : plan.logit_rows;
       floats = std::max(floats, rows * sum->partial_stride);
     }
-    if (const auto* const embed = std::get_if<EmbedStep>(&step.work); embed != nullptr) {
-      floats = std::max(floats, plan.batch_tokens * embed->output_stride);
+    if (const auto* const embed = std::get_if<EmbedStep>(&step.work);
+        embed != nullptr && embed->gather) {
+      floats = std::max(floats, plan.chunk_tokens * embed->output_stride);
     }
   }
   return floats;

@@ -46,8 +46,10 @@ std::vector<PlanCase> all_cases() {
     add("node", false, 1, Strategy::kGather);
     add("nodes_gather", false, 2, Strategy::kGather);
     add("nodes_reduce", false, 2, Strategy::kReduce);
+    add("nodes_layers", false, 2, Strategy::kLayers);
     add("gpu", true, 1, Strategy::kGather);
     add("gpus_reduce", true, 2, Strategy::kReduce);
+    add("gpus_layers", true, 2, Strategy::kLayers);
   }
   return cases;
 }

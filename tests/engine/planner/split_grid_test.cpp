@@ -198,6 +198,29 @@ TEST(SplitGrid, no_shape_is_refused_on_up_to_eight_ranks) {
   EXPECT_GT(splits, 5000U);
 }
 
+// There is a part for each product that is added to a residual, and one with the output.
+TEST(SplitGrid, whole_layers_are_on_up_to_as_many_ranks_as_there_are_parts) {
+  size_t splits = 0;
+  for (const Shape& shape : shapes()) {
+    const Graph graph = Builder(shape).make();
+    const size_t parts = shape.layers * (shape.is_mixture ? 2 : 3) + 1;
+    for (size_t ranks = 1; ranks <= parts + 1; ++ranks) {
+      SCOPED_TRACE(fmt::format("{}, {} ranks", shape.text(), ranks));
+      const auto split = split_graph(graph, std::vector<double>(ranks, 1.0), Strategy::kLayers);
+      ASSERT_EQ(split.has_value(), ranks <= parts) << (split ? "" : split.error().message);
+      if (!split) {
+        EXPECT_NE(split.error().message.find("use fewer ranks"), std::string::npos);
+        continue;
+      }
+      expect_whole(graph, *split);
+      if (ranks == parts) expect_plans(graph, *split);
+      if (HasFatalFailure()) return;
+      ++splits;
+    }
+  }
+  EXPECT_GT(splits, 1000U);
+}
+
 // GPUs have all but the experts, and nodes those. A node has nothing only where all layers together
 // have fewer blocks than there are nodes.
 TEST(SplitGrid, experts_on_nodes_are_refused_where_there_are_more_nodes_than_blocks_alone) {

@@ -8,6 +8,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/weight_loader.h"
+#include "engine/planner/layer_split.h"
 #include "tests/engine/machine/lazy_memory.h"
 #include "tests/engine/runtime/value_or_throw.h"
 #include "tests/paths.h"
@@ -32,6 +33,7 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
   generated_ = options.generated;
   const PlanOptions plan_options{
       .batch_tokens = options.batch_tokens,
+      .chunk_tokens = options.chunk_tokens,
       .logit_rows = options.batch_tokens,
       .kv_format = options.kv_format,
       .kv_pages = options.kv_pages,
@@ -42,15 +44,12 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
                               : prompt_attention(options.profile, *kernels, options.kv_format),
       .panel_limits = options.panel_limits,
       .without_fusion = options.without_fusion};
-  const auto& expert_shares =
-      options.expert_shares.empty() ? options.shares : options.expert_shares;
-  const Split split = value_or_throw(
-      split_graph(model_->graph, Shares{options.shares, expert_shares, options.apart_layers},
-                  options.strategy));
+  const Split split = make_split(options);
   std::vector<RankPlace> places;
-  const size_t gpu_count =
-      options.gpus == nullptr ? 0 : options.gpu_count.value_or(options.shares.size());
-  for (const double share : options.shares) {
+  const std::vector<double> shares =
+      options.borders.empty() ? options.shares : std::vector<double>(split.rank_count, 1.0);
+  const size_t gpu_count = options.gpus == nullptr ? 0 : options.gpu_count.value_or(shares.size());
+  for (const double share : shares) {
     const bool is_gpu = places.size() < gpu_count;
     const GpuPlace gpu{static_cast<int>(places.size())};
     RankPlace& place = places.emplace_back();
@@ -72,6 +71,15 @@ void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) 
   std::atomic<uint64_t> bytes_done = 0;
   value_or_throw(load_weights(file, model_->graph, targets, bytes_done));
   executor_ = std::make_unique<Executor>(*ranks_, *kernels);
+}
+
+Split LoadedModel::make_split(const LoadedModelOptions& options) const {
+  if (!options.borders.empty()) return split_at_borders(model_->graph, options.borders);
+  const auto& expert_shares =
+      options.expert_shares.empty() ? options.shares : options.expert_shares;
+  return value_or_throw(split_graph(model_->graph,
+                                    Shares{options.shares, expert_shares, options.apart_layers},
+                                    options.strategy));
 }
 
 std::unique_ptr<Ranks> LoadedModel::make_ranks(const Split& split, const PlanOptions& plan_options,

@@ -22,6 +22,8 @@ struct LoadedModelOptions {
   std::vector<double> expert_shares = {};  // of a mixture's experts; none: the same
   size_t apart_layers = kNone;             // Shares::apart_layers
   Strategy strategy = Strategy::kGather;
+  // The ranks' layers, one rank more than these: of find_layer_borders(), instead of shares.
+  std::vector<LayerBorder> borders = {};
   bool bf16_sums = false;
   KvFormat kv_format = KvFormat::kF32;
   Profile profile = Profile::kFast;
@@ -29,6 +31,7 @@ struct LoadedModelOptions {
   // How many of a pass's first tokens count as generated: none, or all.
   bool generated = false;
   size_t batch_tokens = 128;
+  size_t chunk_tokens = 0;  // PlanOptions::chunk_tokens
   size_t kv_pages = 32;
   size_t context_tokens = 0;  // ModelSource::context_tokens
   // Through which ranks on GPUs are used, with arithmetic and kernels of their own; none: all ranks
@@ -101,6 +104,7 @@ class LoadedModel {
 
  private:
   void load(const GgufFile& file, const LoadedModelOptions& options);
+  Split make_split(const LoadedModelOptions& options) const;
   Batch batch_of(std::span<const Piece> pieces) const;
 
   std::unique_ptr<Ranks> make_ranks(const Split& split, const PlanOptions& plan_options,
