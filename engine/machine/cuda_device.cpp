@@ -72,6 +72,28 @@ class CudaRecording final : public GpuRecording {
   cudaGraphExec_t graph_;
 };
 
+class CudaEvent final : public GpuEvent {
+ public:
+  CudaEvent(CudaGpu& gpu, cudaEvent_t event) : gpu_(gpu), event_(event) {}
+  ~CudaEvent() override {
+    if (!gpu_.lost.load(std::memory_order_relaxed)) told(cudaEventDestroy(event_));
+  }
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+
+  Result<bool> has_come() const override {
+    const cudaError_t state = told(cudaEventQuery(event_));
+    if (state == cudaSuccess || state == cudaErrorNotReady) return state == cudaSuccess;
+    return gpu_.failed("what it was to do before an event", state);
+  }
+
+  cudaEvent_t event() const { return event_; }
+
+ private:
+  CudaGpu& gpu_;
+  cudaEvent_t event_;
+};
+
 class CudaStream final : public GpuStream {
  public:
   CudaStream(CudaGpu& gpu, cudaStream_t stream) : gpu_(gpu), stream_(stream) {}
@@ -92,6 +114,16 @@ class CudaStream final : public GpuStream {
     if (bytes == 0) return {};
     const Using gpu(gpu_.index);
     return gpu_.result("clearing memory", cudaMemsetAsync(to, 0, bytes, stream_));
+  }
+
+  Result<void> record(GpuEvent& event) override {
+    const auto& own = static_cast<const CudaEvent&>(event);
+    return gpu_.result("recording an event", cudaEventRecord(own.event(), stream_));
+  }
+
+  Result<void> wait_for(const GpuEvent& event) override {
+    const auto& awaited = static_cast<const CudaEvent&>(event);
+    return gpu_.result("waiting for an event", cudaStreamWaitEvent(stream_, awaited.event(), 0));
   }
 
   Result<void> begin_recording() override {
@@ -172,6 +204,7 @@ class CudaDevice final : public GpuDevice {
   Result<GpuMemory> allocate(size_t bytes, std::string_view what) override;
   Result<GpuMemory> pin(std::span<std::byte> host) override;
   Result<std::unique_ptr<GpuStream>> make_stream() override;
+  Result<std::unique_ptr<GpuEvent>> make_event() override;
 
   Result<void> reach(int gpu) override;
 
@@ -237,6 +270,16 @@ Result<std::unique_ptr<GpuStream>> CudaDevice::make_stream() {
                                 : told(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   if (error != cudaSuccess) return gpu_.failed("making a stream", error);
   return std::make_unique<CudaStream>(gpu_, stream);
+}
+
+Result<std::unique_ptr<GpuEvent>> CudaDevice::make_event() {
+  const Using gpu(gpu_.index);
+  cudaEvent_t event = nullptr;
+  const cudaError_t error = gpu.error() != cudaSuccess
+                                ? gpu.error()
+                                : told(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  if (error != cudaSuccess) return gpu_.failed("making an event", error);
+  return std::make_unique<CudaEvent>(gpu_, event);
 }
 
 Result<void> CudaDevice::reach(int gpu) {

@@ -2,8 +2,9 @@
 // another. CUDA's is in cuda_device.cpp; tests have one whose memory is the host's.
 //
 // Any thread may call, several at the same time, but for one stream: its calls come from one thread
-// at a time. A call that fails names the GPU and what was asked; after a failure other than too
-// little memory, refused pinning or a GPU out of reach, it is of no more use to this process.
+// at a time. An event is recorded by one thread at a time. A call that fails names the GPU and what
+// was asked; after a failure other than too little memory, refused pinning or a GPU out of reach,
+// it is of no more use to this process.
 #pragma once
 
 #include <chrono>
@@ -50,6 +51,16 @@ class GpuRecording {
   virtual ~GpuRecording() = default;
 };
 
+// A place in the work of a GPU's streams, for streams of any GPU to wait for (CUDA's events). As it
+// is made it has come.
+class GpuEvent {
+ public:
+  virtual ~GpuEvent() = default;
+
+  // Whether all is done that was before it when it was last recorded. Fails as a stream's calls do.
+  virtual Result<bool> has_come() const = 0;
+};
+
 class GpuStream {
  public:
   virtual ~GpuStream() = default;
@@ -60,6 +71,12 @@ class GpuStream {
   // From any memory to any other. The host's is pinned and stays as it is until the copy is done.
   virtual Result<void> copy(void* to, const void* from, size_t bytes) = 0;
   virtual Result<void> clear(void* to, size_t bytes) = 0;
+
+  // The event, of this GPU, is from now on behind all that has been enqueued here.
+  virtual Result<void> record(GpuEvent& event) = 0;
+  // All that is enqueued here from now on waits for the event, of any GPU, as it was last recorded:
+  // another thread has to have done so before. The GPU waits, and not the thread.
+  virtual Result<void> wait_for(const GpuEvent& event) = 0;
 
   // Between the two nothing runs: it is recorded. Copies and kernels alone.
   virtual Result<void> begin_recording() = 0;
@@ -86,6 +103,7 @@ class GpuDevice {
   virtual Result<GpuMemory> pin(std::span<std::byte> host) = 0;
 
   virtual Result<std::unique_ptr<GpuStream>> make_stream() = 0;
+  virtual Result<std::unique_ptr<GpuEvent>> make_event() = 0;
 
   // From now on the calling thread's kernels are launched on this GPU.
   virtual Result<void> use() = 0;

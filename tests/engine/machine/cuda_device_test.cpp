@@ -73,6 +73,33 @@ TEST_F(CudaGpu, plays_a_recording_on_what_memory_holds_then) {
   }
 }
 
+// Copy after copy by two streams in turns: each waits for the other's last one.
+TEST_F(CudaGpu, lets_streams_wait_for_one_anothers_events) {
+  constexpr size_t kParts = 64;
+  constexpr size_t kPart = kBytes / kParts;
+  const GpuMemory memory = allocate(kPart);
+  const std::unique_ptr<GpuStream> streams[] = {make_stream(), make_stream()};
+  const std::unique_ptr<GpuEvent> events[] = {device_->make_event().value(),
+                                              device_->make_event().value()};
+  EXPECT_TRUE(events[0]->has_come().value()) << "nobody has recorded it";
+  std::memset(host_.data(), 0, kBytes);
+  std::memset(host_.data(), 9, kPart);
+  for (size_t part = 1; part < kParts; ++part) {
+    for (const bool back : {false, true}) {
+      GpuStream& stream = *streams[back ? 1 : 0];
+      ASSERT_TRUE(stream.wait_for(*events[back ? 0 : 1]).has_value());
+      std::byte* const at = host_.data() + (back ? part : part - 1) * kPart;
+      ASSERT_TRUE(
+          (back ? stream.copy(at, memory.data(), kPart) : stream.copy(memory.data(), at, kPart))
+              .has_value());
+      ASSERT_TRUE(stream.record(*events[back ? 1 : 0]).has_value());
+    }
+  }
+  ASSERT_TRUE(streams[1]->wait(kDeadline).has_value());
+  EXPECT_TRUE(events[1]->has_come().value());
+  for (size_t byte = 0; byte < kBytes; ++byte) ASSERT_EQ(host_.data()[byte], std::byte{9}) << byte;
+}
+
 TEST_F(CudaGpu, says_how_much_memory_it_lacks_and_goes_on) {
   const auto memory = device_->allocate(size_t{1} << 50U, "the KV cache");
   ASSERT_FALSE(memory.has_value());

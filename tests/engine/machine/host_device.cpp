@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -20,6 +21,7 @@ namespace {
 
 constexpr size_t kAlignment = 256;
 constexpr size_t kPageBytes = 4096;
+constexpr std::chrono::microseconds kBetweenLooks{20};
 constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest count
 
 // An enqueued step: a kernel of gpu_code.h, or other work.
@@ -92,7 +94,27 @@ struct HostRecording final : GpuRecording {
   Steps steps;
 };
 
+// How often an event was recorded, and the last of these that has come.
+struct EventRounds {
+  std::atomic<uint64_t> recorded = 0;
+  std::atomic<uint64_t> come = 0;
+};
+
 }  // namespace
+
+class HostEvent final : public GpuEvent {
+ public:
+  explicit HostEvent(HostGpu& gpu) : gpu_(gpu) {}
+
+  Result<bool> has_come() const override;
+  const HostGpu& gpu() const { return gpu_; }
+  // They last as long as something that is enqueued knows them.
+  const std::shared_ptr<EventRounds>& rounds() const { return rounds_; }
+
+ private:
+  HostGpu& gpu_;
+  std::shared_ptr<EventRounds> rounds_ = std::make_shared<EventRounds>();
+};
 
 class HostDeviceStream final : public GpuStream, public HostStream {
  public:
@@ -108,6 +130,8 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   void* handle() override { return static_cast<HostStream*>(this); }
   Result<void> copy(void* to, const void* from, size_t bytes) override;
   Result<void> clear(void* to, size_t bytes) override;
+  Result<void> record(GpuEvent& event) override;
+  Result<void> wait_for(const GpuEvent& event) override;
   Result<void> begin_recording() override;
   Result<std::unique_ptr<GpuRecording>> end_recording() override;
   Result<void> play(const GpuRecording& recording) override;
@@ -126,9 +150,11 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   void count_ahead();
   // False: something waits for another stream.
   bool run_enqueued();
+  // The same until `deadline` where that is an event of another stream.
+  bool run_until(std::chrono::steady_clock::time_point deadline);
   bool run_first();
   // False: it goes on.
-  bool run_for(std::chrono::nanoseconds patience);
+  bool run_for(std::chrono::nanoseconds patience, std::chrono::steady_clock::time_point deadline);
   void count(size_t HostGpu::Counts::*what) {
     const std::lock_guard lock(gpu_.mutex_);
     ++(gpu_.state_.counts.*what);
@@ -139,6 +165,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   Steps enqueued_;
   Rest begun_;                    // of the first that is enqueued, or none
   bool waits_ = false;            // what is enqueued, for another stream
+  bool awaits_event_ = false;     // by wait_for()
   size_t ahead_ = 0;              // how much was enqueued since the last wait
   std::future<bool> outlasting_;  // run_enqueued(), by a thread of its own
 };
@@ -191,9 +218,18 @@ bool HostDeviceStream::run_first() {
   return true;
 }
 
-bool HostDeviceStream::run_for(std::chrono::nanoseconds patience) {
+bool HostDeviceStream::run_until(std::chrono::steady_clock::time_point deadline) {
+  while (!run_enqueued()) {
+    if (!awaits_event_ || std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kBetweenLooks);
+  }
+  return true;
+}
+
+bool HostDeviceStream::run_for(std::chrono::nanoseconds patience,
+                               std::chrono::steady_clock::time_point deadline) {
   if (!outlasting_.valid()) {
-    outlasting_ = std::async(std::launch::async, [this] { return run_enqueued(); });
+    outlasting_ = std::async(std::launch::async, [this, deadline] { return run_until(deadline); });
   }
   return outlasting_.wait_for(patience) == std::future_status::ready && outlasting_.get();
 }
@@ -247,6 +283,30 @@ Result<void> HostDeviceStream::clear(void* to, size_t bytes) {
   return {};
 }
 
+Result<void> HostDeviceStream::record(GpuEvent& event) {
+  const auto& own = dynamic_cast<const HostEvent&>(event);
+  CHECK(&own.gpu() == &gpu_, "an event of gpu{} is recorded on a stream of gpu{}",
+        own.gpu().index(), gpu_.index());
+  CHECK(recording_ == nullptr, "an event is recorded while gpu{} records", gpu_.index());
+  if (!gpu_.call()) return lost(gpu_, "recording an event");
+  enqueue({.work = [rounds = own.rounds(), round = ++own.rounds()->recorded] {
+    rounds->come.store(round, std::memory_order_release);
+    return true;
+  }});
+  return {};
+}
+
+Result<void> HostDeviceStream::wait_for(const GpuEvent& event) {
+  const auto& awaited = dynamic_cast<const HostEvent&>(event);
+  CHECK(recording_ == nullptr, "an event is waited for while gpu{} records", gpu_.index());
+  if (!gpu_.call()) return lost(gpu_, "waiting for an event");
+  enqueue({.work = [this, rounds = awaited.rounds(), round = awaited.rounds()->recorded.load()] {
+    awaits_event_ = rounds->come.load(std::memory_order_acquire) < round;
+    return !awaits_event_;
+  }});
+  return {};
+}
+
 Result<void> HostDeviceStream::begin_recording() {
   if (!gpu_.call()) return lost(gpu_, "beginning a recording");
   CHECK(recording_ == nullptr, "gpu{} records already on this stream", gpu_.index());
@@ -282,7 +342,8 @@ Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
   const auto hangs = gpu_.hangs();
   if (hangs) std::this_thread::sleep_for(*hangs);
   const auto outlasts = gpu_.outlasts();
-  if (!hangs && (outlasts ? run_for(*outlasts) : run_enqueued())) {
+  const auto end = std::chrono::steady_clock::now() + deadline;
+  if (!hangs && (outlasts ? run_for(*outlasts, end) : run_until(end))) {
     ahead_ = 0;
     return {};
   }
@@ -292,6 +353,12 @@ Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
   }
   return machine_refused("gpu{}: what it was to do was not done within {} ns", gpu_.index(),
                          deadline.count());
+}
+
+Result<bool> HostEvent::has_come() const {
+  if (!gpu_.call()) return lost(gpu_, "asking for an event");
+  return rounds_->come.load(std::memory_order_acquire) ==
+         rounds_->recorded.load(std::memory_order_relaxed);
 }
 
 void HostGpu::reset(size_t memory_bytes) {
@@ -438,6 +505,11 @@ Result<std::unique_ptr<GpuStream>> HostDevice::make_stream() {
     ++gpu_.state_.counts.streams;
   }
   return std::make_unique<HostDeviceStream>(gpu_);
+}
+
+Result<std::unique_ptr<GpuEvent>> HostDevice::make_event() {
+  if (!gpu_.call()) return lost(gpu_, "making an event");
+  return std::make_unique<HostEvent>(gpu_);
 }
 
 Result<void> HostDevice::use() {

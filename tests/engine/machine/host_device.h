@@ -68,6 +68,7 @@ class HostGpu {
  private:
   friend class HostDevice;
   friend class HostDeviceStream;
+  friend class HostEvent;
   friend Result<std::unique_ptr<GpuDevice>> open_host_device(int gpu);
 
   struct State {
@@ -107,6 +108,7 @@ class HostDevice final : public GpuDevice {
   Result<GpuMemory> allocate(size_t bytes, std::string_view what) override;
   Result<GpuMemory> pin(std::span<std::byte> host) override;
   Result<std::unique_ptr<GpuStream>> make_stream() override;
+  Result<std::unique_ptr<GpuEvent>> make_event() override;
   Result<void> use() override;
   Result<void> reach(int gpu) override;
   bool is_lost() const override;

@@ -119,6 +119,64 @@ TEST_F(MadeUpGpu, runs_copies_and_kernels_in_their_order) {
   EXPECT_EQ(gpu_.counts().copies, 2U);
 }
 
+// Though its stream would run at once, and the other's as late as may be.
+TEST_F(MadeUpGpu, lets_another_gpus_stream_wait_for_an_event) {
+  HostGpu other_gpu(4, 4096);
+  HostDevice other(other_gpu);
+  const GpuMemory memory = allocate(kCount * sizeof(float));
+  const GpuMemory taken = other.allocate(memory.size_bytes(), "a test").value();
+  const auto gives = make_stream();
+  const auto takes = other.make_stream().value();
+  const auto event = device_.make_event().value();
+  EXPECT_TRUE(event->has_come().value());
+  gpu_.run_late(true);
+  for (float round = 1; round < 4; ++round) {
+    add(*gives, begin(memory), 1);
+    if (round == 1) {
+      ASSERT_TRUE(gives->clear(memory.data(), memory.size_bytes()).has_value());
+    }
+    ASSERT_TRUE(gives->record(*event).has_value());
+    ASSERT_TRUE(takes->wait_for(*event).has_value());
+    ASSERT_TRUE(takes->copy(taken.data(), memory.data(), memory.size_bytes()).has_value());
+    EXPECT_FALSE(event->has_come().value());
+    std::jthread waits([&] { ASSERT_TRUE(takes->wait(kDeadline).has_value()); });
+    ASSERT_TRUE(gives->wait(kDeadline).has_value());
+    waits.join();
+    EXPECT_TRUE(event->has_come().value());
+    EXPECT_THAT(floats(taken), testing::Each(round - 1));
+  }
+}
+
+// A later recording is another matter.
+TEST_F(MadeUpGpu, waits_for_an_event_as_it_was_last_recorded) {
+  const auto gives = make_stream();
+  const auto takes = make_stream();
+  const auto event = device_.make_event().value();
+  gpu_.run_late(true);
+  ASSERT_TRUE(takes->wait_for(*event).has_value());
+  ASSERT_TRUE(gives->record(*event).has_value());
+  EXPECT_TRUE(takes->wait(kDeadline).has_value()) << "an event that nobody had recorded";
+  ASSERT_TRUE(takes->wait_for(*event).has_value());
+  EXPECT_FALSE(takes->wait(std::chrono::milliseconds(1)).has_value());
+  EXPECT_TRUE(device_.is_lost());
+}
+
+TEST_F(MadeUpGpu, has_events_of_its_own_that_are_not_recorded_in_recordings) {
+  HostGpu other_gpu(4, 4096);
+  HostDevice other(other_gpu);
+  const auto stream = make_stream();
+  const auto own = device_.make_event().value();
+  const auto others = other.make_event().value();
+  EXPECT_DEATH((void)stream->record(*others), "an event of gpu4 is recorded on a stream of gpu3");
+  ASSERT_TRUE(stream->begin_recording().has_value());
+  EXPECT_DEATH((void)stream->record(*own), "while gpu3 records");
+  EXPECT_DEATH((void)stream->wait_for(*own), "while gpu3 records");
+  EXPECT_TRUE(stream->end_recording().has_value());
+  gpu_.lose();
+  EXPECT_FALSE(own->has_come().has_value());
+  EXPECT_FALSE(device_.make_event().has_value());
+}
+
 // Behind a kernel, not behind a copy; by itself and in recordings.
 TEST_F(MadeUpGpu, begins_a_kernel_before_the_one_before_it_is_done) {
   const GpuMemory memory = allocate(kCount * sizeof(float));

@@ -217,6 +217,7 @@ bool Gpu::begin_runs() {
 
 // Once it might begin.
 bool Gpu::is_due(Run& run) {
+  if (run.step->has_come && !run.step->has_come()) return false;
   if (settings_.delay.count() == 0) return true;
   const Clock::time_point now = Clock::now();
   if (!run.due) {

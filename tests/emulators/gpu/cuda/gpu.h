@@ -85,7 +85,7 @@ class Gpu {
   std::list<Resident> residents_;
   View* const view_;  // what its blocks reach
   uint64_t launches_ = 0;
-  bool has_delayed_ = false;  // a run waits only for its time
+  bool has_delayed_ = false;  // a run waits only for its time, or for another stream
   bool has_ended_ = false;    // a run, since end_runs()
 };
 

@@ -7,6 +7,8 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -32,6 +34,17 @@ struct CUstream_st {
   lockstep::ptx::Gpu& gpu;
   lockstep::ptx::Gpu::Stream* stream;
   std::optional<lockstep::ptx::Capture> capture;
+};
+
+// How often it was recorded, and the last of these that has come: steps that are enqueued know
+// both.
+struct CUevent_st {
+  struct Rounds {
+    std::atomic<uint64_t> recorded = 0;
+    std::atomic<uint64_t> come = 0;
+  };
+  int gpu;
+  std::shared_ptr<Rounds> rounds = std::make_shared<Rounds>();
 };
 
 // A recording is a row of steps: it has one stream. Its nodes are known by their places in it.

@@ -24,6 +24,8 @@ struct Step {
   Launch launch;
   // Returns why it failed; empty: it did not.
   std::function<std::string()> task;
+  // False: it may not begin yet, though all before it is done; asked again and again. None: it may.
+  std::function<bool()> has_come;
 
   bool is_kernel() const { return kind != Kind::kTask; }
 };

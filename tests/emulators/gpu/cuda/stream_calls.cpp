@@ -53,6 +53,58 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   return done ? cudaSuccess : told(cudaErrorNotReady);
 }
 
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
+  if (const cudaError_t state = state_of_current(); state != cudaSuccess) return told(state);
+  if (flags != cudaEventDisableTiming) {
+    return told(cudaErrorInvalidValue, "cudaEventCreateWithFlags: only without timing");
+  }
+  *event = new CUevent_st{current_gpu()};
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  if (event == nullptr) return told(cudaErrorInvalidResourceHandle);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  const Gpu& gpu = Machine::get().gpu(event->gpu);
+  if (const cudaError_t failed = failure_of(gpu); failed != cudaSuccess) return told(failed);
+  const bool has_come = event->rounds->come.load() == event->rounds->recorded.load();
+  return has_come ? cudaSuccess : told(cudaErrorNotReady);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t handle) {
+  CUstream_st& stream = stream_of(handle);
+  if (event->gpu != stream.gpu.index()) {
+    return told(cudaErrorInvalidResourceHandle, "cudaEventRecord: an event of another GPU");
+  }
+  if (stream.capture) {
+    return told(cudaErrorInvalidValue, "cudaEventRecord: events in recordings are not emulated");
+  }
+  Step step;
+  step.task = [rounds = event->rounds, round = ++event->rounds->recorded] {
+    rounds->come.store(round);
+    return std::string();
+  };
+  return enqueue(stream, std::move(step));
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t handle, cudaEvent_t event, unsigned int flags) {
+  CUstream_st& stream = stream_of(handle);
+  if (event == nullptr || flags != 0) return told(cudaErrorInvalidValue);
+  if (stream.capture) {
+    return told(cudaErrorInvalidValue, "cudaStreamWaitEvent: not emulated in recordings");
+  }
+  Step step;
+  step.has_come = [rounds = event->rounds, round = event->rounds->recorded.load()] {
+    return rounds->come.load() >= round;
+  };
+  step.task = [] { return std::string(); };
+  return enqueue(stream, std::move(step));
+}
+
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
   if (stream == nullptr) return told(cudaErrorStreamCaptureUnsupported);
   if (const cudaError_t failed = failure_of(stream->gpu); failed != cudaSuccess) {
