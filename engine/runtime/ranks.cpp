@@ -13,7 +13,8 @@
 
 namespace lockstep {
 
-Result<void> Ranks::open(std::span<const RankPlace> places, const GpuPlatform* gpus) {
+Result<void> Ranks::open(std::span<const RankPlace> places, Strategy strategy,
+                         const GpuPlatform* gpus) {
   if (workers_ == nullptr) {
     std::function<void()> exchange;
     if (hosts_ != nullptr) exchange = [hosts = hosts_] { hosts->exchange(); };
@@ -38,7 +39,10 @@ Result<void> Ranks::open(std::span<const RankPlace> places, const GpuPlatform* g
   }
   const bool mixed = !on_gpus.empty() && on_gpus.size() < places.size();
   CHECK(!mixed || on_gpus.front() == ranks_.front().get(), "rank 0 is no GPU, and others are");
-  gpus_ = std::make_unique<GpuGroup>(std::move(on_gpus), mixed);
+  const auto of_gpus =
+      strategy == Strategy::kLayers ? GpuGroup::Division::kByLayers : GpuGroup::Division::kOfLayers;
+  gpus_ = std::make_unique<GpuGroup>(std::move(on_gpus),
+                                     mixed ? GpuGroup::Division::kAmongProcessors : of_gpus);
   return {};
 }
 
@@ -100,11 +104,11 @@ Result<std::unique_ptr<Ranks>> Ranks::make(const Graph& graph, const Split& spli
   sources.resize(places.size());
   std::unique_ptr<Ranks> made(new Ranks());
   made->workers_ = std::move(workers);
-  if (auto opened = made->open(places, gpus); !opened) {
+  if (auto opened = made->open(places, split.strategy, gpus); !opened) {
     return std::unexpected(opened.error());
   }
   if (auto reached = made->gpus_->reach(); !reached) return std::unexpected(reached.error());
-  CHECK(places.size() == 1 || made->gpus_->is_empty() || split.strategy == Strategy::kReduce,
+  CHECK(places.size() == 1 || made->gpus_->is_empty() || split.strategy != Strategy::kGather,
         "GPUs under {}", strategy_name(split.strategy));
   std::vector<Plan> plans;  // by rank
   for (const RankPlace& place : places) {
@@ -132,7 +136,9 @@ Result<std::unique_ptr<Ranks>> Ranks::make_among_hosts(const Graph& graph, const
   sources.resize(here.size());
   std::unique_ptr<Ranks> made(new Ranks());
   made->hosts_ = &exchange;
-  if (auto opened = made->open(here); !opened) return std::unexpected(opened.error());
+  if (auto opened = made->open(here, split.strategy); !opened) {
+    return std::unexpected(opened.error());
+  }
   std::vector<Plan> plans;
   for (size_t rank = own.begin; rank < own.end; ++rank) {
     const auto make = rank == own.begin ? make_first_plan : make_plan;
@@ -158,7 +164,9 @@ Result<void> Ranks::bind() {
 Result<std::unique_ptr<Ranks>> Ranks::make_bare(std::span<const RankPlace> places,
                                                 size_t exchange_bytes) {
   std::unique_ptr<Ranks> made(new Ranks());
-  if (auto opened = made->open(places); !opened) return std::unexpected(opened.error());
+  if (auto opened = made->open(places, Strategy::kGather); !opened) {
+    return std::unexpected(opened.error());
+  }
   Plan size;
   size.exchange_bytes = exchange_bytes;
   std::vector<Plan> sizes(places.size(), size);

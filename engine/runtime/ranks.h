@@ -59,7 +59,8 @@ class Ranks {
   Ranks() = default;
 
   // At these places, with workers_, which are started if there are none.
-  Result<void> open(std::span<const RankPlace> places, const GpuPlatform* gpus = nullptr);
+  Result<void> open(std::span<const RankPlace> places, Strategy strategy,
+                    const GpuPlatform* gpus = nullptr);
   // One plan and one source per rank; they are moved from.
   Result<void> allocate(std::span<Plan> plans, std::span<ArenaSources> sources);
   Result<void> bind();

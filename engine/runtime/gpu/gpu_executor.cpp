@@ -99,7 +99,7 @@ Result<void> GpuExecutor::allocate(const Plan& sizes, int node, const HostShare&
     request.memory = std::move(*memory);
     if (auto pinned = pin(request.memory); !pinned) return pinned;
   }
-  return {};
+  return has_logits ? results_.allocate(*device_, sizes, node) : Result<void>();
 }
 
 Result<void> GpuExecutor::pin(const NodeMemory& memory) {
@@ -207,6 +207,32 @@ Result<std::unique_ptr<NcclRanks>> GpuExecutor::connect(std::span<GpuExecutor* c
   return joined;
 }
 
+size_t handed_slots(const Plan& plan) {
+  return plan.chunk_tokens < plan.batch_tokens ? kHandedSlots : 1;
+}
+
+size_t handed_bytes(const Plan& plan, const HandOverStep& step) {
+  return plan.chunk_tokens * step.output_stride * sizeof(float);
+}
+
+Result<std::vector<std::unique_ptr<GpuBorder>>> GpuExecutor::connect_layers(
+    std::span<GpuExecutor* const> ranks, const Plan& sizes, bool reached, int node) {
+  std::vector<std::unique_ptr<GpuBorder>> borders;
+  for (const Step& step : sizes.steps) {
+    const auto* const hand_over = std::get_if<HandOverStep>(&step.work);
+    if (hand_over == nullptr) continue;
+    GpuExecutor& giver = *ranks[hand_over->giver];
+    GpuExecutor& taker = *ranks[hand_over->taker];
+    auto border = GpuBorder::make({hand_over->giver, giver.device_.get()},
+                                  {hand_over->taker, taker.device_.get()}, handed_slots(sizes),
+                                  handed_bytes(sizes, *hand_over), reached, node);
+    if (!border) return std::unexpected(border.error());
+    giver.given_.border = taker.taken_.border = border->get();
+    borders.push_back(std::move(*border));
+  }
+  return borders;
+}
+
 size_t GpuExecutor::timed_sum_bytes_max() const {
   return std::min({platform_.timed_sum_bytes_max, exchange_.size_bytes(), scratch_.size_bytes()});
 }
@@ -247,7 +273,28 @@ Result<void> GpuExecutor::prepare(const Plan& plan, const ArenaAddresses& addres
   if (auto waited = wait(); !waited) return waited;
   if (auto filled = fill_constants(); !filled) return filled;
   if (auto cleared = clear_counters(); !cleared) return cleared;
+  find_hand_overs();
   return among_processors_ ? Result<void>() : record();
+}
+
+// A rank takes at most one residual, and gives at most one.
+void GpuExecutor::find_hand_overs() {
+  for (const Step& step : plan_->steps) {
+    const auto* const hand_over = std::get_if<HandOverStep>(&step.work);
+    if (hand_over == nullptr) continue;
+    const size_t stride_bytes = hand_over->output_stride * sizeof(float);
+    if (hand_over->giver == plan_->rank) {
+      CHECK(hand_over->input_stride == hand_over->output_stride,
+            "rows are {} floats apart on one rank and {} on another", hand_over->input_stride,
+            hand_over->output_stride);
+      given_.rows =
+          reinterpret_cast<std::byte*>(const_cast<float*>(addresses_->at(hand_over->input)));
+      given_.stride_bytes = stride_bytes;
+    } else if (hand_over->taker == plan_->rank) {
+      taken_.rows = reinterpret_cast<std::byte*>(addresses_->at(hand_over->output));
+      taken_.stride_bytes = stride_bytes;
+    }
+  }
 }
 
 Result<void> GpuExecutor::fill_constants() {
@@ -299,6 +346,14 @@ std::unexpected<Error> GpuExecutor::did_not_come(size_t rank) {
       device_->index(), rank);
 }
 
+std::unexpected<Error> GpuExecutor::did_not_hand_over(size_t rank) {
+  has_waited_in_vain_ = true;
+  return machine_refused(
+      "gpu{}: rank {}, which has the layers {} its own, did not come to their border in time; its "
+      "GPU is lost or far behind",
+      device_->index(), rank, rank > plan_->rank ? "before" : "behind");
+}
+
 std::optional<size_t> GpuExecutor::missing_peer() const {
   if (!links_.peers) return std::nullopt;
   return missing_rank(std::atomic_ref(*links_.peers->failure).load());
@@ -320,9 +375,13 @@ std::optional<size_t> GpuExecutor::awaited_peer() {
 }
 
 // A rank that waits for others runs out of time when they do. Over peer memory it says for whom it
-// waits. A wait by NCCL ends when it is aborted: the stream that does not is its own GPU's failure.
+// waits, and of layers the event of those before has not come. A wait by NCCL ends when it is
+// aborted: the stream that does not is its own GPU's failure.
 std::unexpected<Error> GpuExecutor::who_hangs(const Error& error) {
   if (const auto awaited = awaited_peer()) return did_not_come(*awaited);
+  if (taken_.border != nullptr && taken_.border->is_awaited()) {
+    return did_not_hand_over(taken_.border->giver().rank);
+  }
   if (!links_.nccl) return std::unexpected(error);
   NcclRanks& joined = *links_.nccl->ranks;
   joined.abort(
@@ -349,15 +408,16 @@ Result<void> GpuExecutor::record() {
   return {};
 }
 
-// Returns the number of the staging's bytes that are to be copied.
-size_t GpuExecutor::write_batch(const Batch& batch) {
+// Returns the number of the staging's bytes that are to be copied. The places of tokens and rows
+// are the chunk's own.
+size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows) {
   GpuBatchWriter writer(staging_.data(), areas_->limits);
   for (size_t sequence = 0; sequence < batch.sequence_count(); ++sequence) {
     writer.add_sequence(
         std::span(batch.page_tables).subspan(sequence * batch.group_count, batch.group_count));
   }
-  auto wanted = batch.logit_tokens.begin();
-  for (size_t index = 0; index < batch.tokens.size(); ++index) {
+  size_t row = rows.begin;
+  for (size_t index = tokens.begin; index < tokens.end; ++index) {
     const BatchToken& token = batch.tokens[index];
     const auto id = static_cast<uint32_t>(token.token);
     if (index < batch.generated_tokens) {
@@ -365,13 +425,13 @@ size_t GpuExecutor::write_batch(const Batch& batch) {
     } else {
       writer.add_prompted(id, token.position, token.sequence);
     }
-    if (wanted == batch.logit_tokens.end() || *wanted != index) continue;
-    const auto row = static_cast<size_t>(wanted++ - batch.logit_tokens.begin());
+    if (row == rows.end || batch.logit_tokens[row] != index) continue;
     const LogitDrawRequest request =
         row < batch.draws.size() ? batch.draws[row] : LogitDrawRequest();
     writer.want_logits({.inverse_temperature = request.inverse_temperature,
                         .weight_min = request.weight_min,
                         .uniform = request.uniform});
+    ++row;
   }
   writer.end();
   shape_ = round_up_shape(*writer.batch().counts);
@@ -379,22 +439,28 @@ size_t GpuExecutor::write_batch(const Batch& batch) {
 }
 
 Result<void> GpuExecutor::begin(const Batch& batch) {
+  return begin(batch, {0, batch.tokens.size()}, {0, batch.logit_tokens.size()});
+}
+
+Result<void> GpuExecutor::begin(const Batch& batch, Range tokens, Range rows) {
   if (auto used = device_->use(); !used) return used;
-  const size_t bytes = write_batch(batch);
+  const size_t bytes = write_batch(batch, tokens, rows);
   return stream_->copy(addresses_->at(areas_->batch), staging_.data(), bytes);
 }
 
 Result<void> GpuExecutor::run_steps(Range steps) {
-  return launch(steps, Clock::now());
+  const Clock::time_point begin = Clock::now();
+  auto enqueued = enqueue(steps, begin);
+  return enqueued ? wait_since(begin) : enqueued;
 }
 
 // Waits whenever the GPU is far behind: a launch that CUDA keeps until it has done one has no
 // deadline.
-Result<void> GpuExecutor::launch(Range steps, Clock::time_point begin) {
+Result<void> GpuExecutor::enqueue(Range steps, Clock::time_point begin) {
   Range left = program_->launches(steps);
   while (true) {
     left = program_->enqueue(stream_->handle(), shape_, left);
-    if (left.empty()) return wait_since(begin);
+    if (left.empty()) return {};
     if (auto waited = wait_since(begin); !waited) return waited;
   }
 }
@@ -402,22 +468,69 @@ Result<void> GpuExecutor::launch(Range steps, Clock::time_point begin) {
 // The other ranks' GPUs would wait for this one until their deadline.
 Result<void> GpuExecutor::run(const Batch& batch) {
   auto computed = compute(batch);
-  if (!computed && links_.nccl) links_.nccl->ranks->abort(computed.error());
+  if (computed) return computed;
+  if (links_.nccl) links_.nccl->ranks->abort(computed.error());
+  for (const HandOver* const end : {&taken_, &given_}) {
+    if (end->border != nullptr) end->border->abandon();
+  }
   return computed;
 }
 
+// A chunk after the other: a token sees keys of its own chunk and of those before. The GPU is
+// waited for between two, so that the staging is free; the others compute meanwhile.
 Result<void> GpuExecutor::compute(const Batch& batch) {
   const Clock::time_point begin = Clock::now();
-  if (auto begun = this->begin(batch); !begun) return begun;
-  Result<void> computed;
-  if (const auto recorded = recordings_.find(shape_); recorded != recordings_.end()) {
-    computed = stream_->play(*recorded->second);
-    if (computed) computed = wait_since(begin);
-  } else {
-    computed = launch(program_->steps(), begin);
+  const size_t count = batch.tokens.size();
+  has_chunks_ = count > plan_->chunk_tokens;
+  exchanged_ = {};
+  Range rows;
+  for (size_t first = 0; first == 0 || first < count; first += plan_->chunk_tokens) {
+    const Range tokens = {first, std::min(count, first + plan_->chunk_tokens)};
+    const auto end = std::ranges::lower_bound(batch.logit_tokens, tokens.end);
+    rows = {rows.end, static_cast<size_t>(end - batch.logit_tokens.begin())};
+    if (auto computed = compute(batch, tokens, rows, begin); !computed) return computed;
+    count_exchange(std::span(batch.tokens).subspan(tokens.begin, tokens.size()));
   }
-  if (computed) count_exchange(batch);
+  return {};
+}
+
+Result<void> GpuExecutor::compute(const Batch& batch, Range tokens, Range rows,
+                                  Clock::time_point begin) {
+  if (auto begun = this->begin(batch, tokens, rows); !begun) return begun;
+  if (auto taken = take_rows(tokens.size(), begin); !taken) return taken;
+  const auto recorded = recordings_.find(shape_);
+  auto computed = recorded != recordings_.end() ? stream_->play(*recorded->second)
+                                                : enqueue(program_->steps(), begin);
+  if (computed) computed = give_rows(tokens.size(), begin);
+  if (computed && has_chunks_ && logits_.size_bytes() > 0) {
+    computed = results_.keep(*stream_, *plan_, chunk_places(), tokens, rows);
+  }
+  if (computed) computed = wait_since(begin);
+  if (computed && taken_.border != nullptr) taken_.border->end_chunk();
   return computed;
+}
+
+GpuPassResults::Places GpuExecutor::chunk_places() const {
+  return {addresses_->at(plan_->logits), addresses_->at(plan_->hidden.residual),
+          candidates_.data()};
+}
+
+Result<void> GpuExecutor::take_rows(size_t tokens, Clock::time_point begin) {
+  if (taken_.border == nullptr) return {};
+  const auto taken = taken_.border->take(*stream_, taken_.rows, tokens * taken_.stride_bytes,
+                                         begin + settings().pass_deadline);
+  if (!taken) return std::unexpected(taken.error());
+  if (!*taken) return did_not_hand_over(taken_.border->giver().rank);
+  return {};
+}
+
+Result<void> GpuExecutor::give_rows(size_t tokens, Clock::time_point begin) {
+  if (given_.border == nullptr) return {};
+  const auto given = given_.border->give(*stream_, given_.rows, tokens * given_.stride_bytes,
+                                         begin + settings().pass_deadline);
+  if (!given) return std::unexpected(given.error());
+  if (!*given) return did_not_hand_over(given_.border->taker().rank);
+  return {};
 }
 
 // NCCL's calls have deadlines as well: the time that they have taken is not given once more.
@@ -435,10 +548,10 @@ uint64_t GpuExecutor::exchange_time() const {
   return spent;
 }
 
-void GpuExecutor::count_exchange(const Batch& batch) {
+void GpuExecutor::count_exchange(std::span<const BatchToken> tokens) {
   const uint64_t spent = exchange_time();
-  exchanged_ = {.bytes = program_->sent_bytes(shape_, batch.tokens),
-                .nanoseconds = spent - std::exchange(exchange_ns_, spent)};
+  exchanged_.bytes += program_->sent_bytes(shape_, tokens) + tokens.size() * given_.stride_bytes;
+  exchanged_.nanoseconds += spent - std::exchange(exchange_ns_, spent);
 }
 
 Result<std::span<const float>> GpuExecutor::fetch(const float* from, size_t count) {

@@ -14,6 +14,8 @@
 #include "engine/machine/node_memory.h"
 #include "engine/pass/batch.h"
 #include "engine/planner/planner.h"
+#include "engine/runtime/gpu/gpu_border.h"
+#include "engine/runtime/gpu/gpu_pass_results.h"
 #include "engine/runtime/gpu/gpu_platform.h"
 #include "engine/runtime/gpu/gpu_program.h"
 #include "engine/runtime/gpu/gpu_trials.h"
@@ -25,6 +27,13 @@ struct HostShare {
   bool exchange = false;  // what ranks exchange: other ranks are processors
   bool logits = false;    // then, and where GPUs do not reach one another's memory
 };
+
+// The memory of a border: so many chunks' rows, one where passes are one chunk, of so many bytes.
+// More would let a GPU be further ahead of the next one than a chunk, and gain nothing where both
+// take as long.
+inline constexpr size_t kHandedSlots = 3;
+size_t handed_slots(const Plan& plan);
+size_t handed_bytes(const Plan& plan, const HandOverStep& step);
 
 class GpuExecutor {
  public:
@@ -49,6 +58,10 @@ class GpuExecutor {
   // long as the ranks compute; null: there is no NCCL, or no need.
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuExecutor* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
+  // The same where ranks have layers by themselves: the borders between them, which have to live as
+  // long. `sizes`: any rank's plan.
+  static Result<std::vector<std::unique_ptr<GpuBorder>>> connect_layers(
+      std::span<GpuExecutor* const> ranks, const Plan& sizes, bool reached, int node);
   // Then, where more than two reach one another's memory: times sums of up to so many bytes
   // (gpu_trials.h), by all ranks at the same time, in the memory that activations will have; and
   // takes what follows from it, for all ranks alike. Both before prepare().
@@ -76,7 +89,14 @@ class GpuExecutor {
 
   // Those of the last pass, [logit row]; null where the logits are another rank's or the host's.
   const GpuCandidateRow* candidates() const {
-    return reinterpret_cast<const GpuCandidateRow*>(candidates_.data());
+    return reinterpret_cast<const GpuCandidateRow*>(result_places().candidates);
+  }
+  // Rows of logits and of the residual of the last pass, in the GPU's memory.
+  const float* logit_row(size_t row) const {
+    return result_places().logits + row * plan_->logits_stride;
+  }
+  const float* hidden_residual(size_t token) const {
+    return result_places().hidden + token * plan_->hidden.residual_stride;
   }
 
   // The draws of rows from which Batch::draws wanted one; where there are candidates.
@@ -115,24 +135,44 @@ class GpuExecutor {
     uint32_t waiting = 0;  // awaited_rank()
   };
 
+  // A residual at a border of this rank's layers.
+  struct HandOver {
+    GpuBorder* border = nullptr;  // null: there is none
+    std::byte* rows = nullptr;    // of a chunk, in this GPU's memory
+    size_t stride_bytes = 0;
+  };
+
   static Result<void> take_mailboxes(std::span<GpuExecutor* const> ranks);
   Result<void> take_mailbox(size_t rank, size_t rank_count);
   Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
   Result<void> compute(const Batch& batch);
-  Result<void> launch(Range steps, std::chrono::steady_clock::time_point begin);
-  void count_exchange(const Batch& batch);
+  Result<void> enqueue(Range steps, std::chrono::steady_clock::time_point begin);
+  // One chunk of a pass that began then; `rows`: of logits, that its tokens want.
+  Result<void> compute(const Batch& batch, Range tokens, Range rows,
+                       std::chrono::steady_clock::time_point begin);
+  Result<void> begin(const Batch& batch, Range tokens, Range rows);
+  Result<void> take_rows(size_t tokens, std::chrono::steady_clock::time_point begin);
+  Result<void> give_rows(size_t tokens, std::chrono::steady_clock::time_point begin);
+  // The places where a chunk leaves results, and where those of the last pass are.
+  GpuPassResults::Places chunk_places() const;
+  GpuPassResults::Places result_places() const {
+    return has_chunks_ ? results_.places() : chunk_places();
+  }
+  void find_hand_overs();
+  void count_exchange(std::span<const BatchToken> tokens);
   uint64_t exchange_time() const;  // so far, in nanoseconds
   Result<void> wait() { return wait(settings().pass_deadline); }
   Result<void> wait(std::chrono::nanoseconds deadline);
   Result<void> wait_since(std::chrono::steady_clock::time_point begin);
   std::unexpected<Error> who_hangs(const Error& error);
   std::unexpected<Error> did_not_come(size_t rank);
+  std::unexpected<Error> did_not_hand_over(size_t rank);
   std::optional<size_t> missing_peer() const;
   std::optional<size_t> awaited_peer();
   Result<void> record();
   Result<void> fill_constants();
   Result<void> clear_counters();
-  size_t write_batch(const Batch& batch);
+  size_t write_batch(const Batch& batch, Range tokens, Range rows);
 
   const GpuPlatform& platform_;
   std::unique_ptr<GpuDevice> device_;
@@ -148,6 +188,10 @@ class GpuExecutor {
   NodeMemory report_;      // a Report, of exchanges over peer memory
   std::vector<GpuMemory> pinned_;
   GpuLinks links_;
+  HandOver taken_;  // before the rank's first layer
+  HandOver given_;  // behind its last one
+  GpuPassResults results_;
+  bool has_chunks_ = false;  // the last pass, several
   bool among_processors_ = false;
   const Plan* plan_ = nullptr;
   const ArenaAddresses* addresses_ = nullptr;

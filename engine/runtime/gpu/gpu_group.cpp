@@ -8,8 +8,8 @@
 
 namespace lockstep {
 
-GpuGroup::GpuGroup(std::vector<GpuRank*> ranks, bool among_processors)
-    : ranks_(std::move(ranks)), among_processors_(among_processors) {}
+GpuGroup::GpuGroup(std::vector<GpuRank*> ranks, Division division)
+    : ranks_(std::move(ranks)), division_(division) {}
 
 std::vector<GpuExecutor*> GpuGroup::executors() const {
   std::vector<GpuExecutor*> executors;
@@ -17,21 +17,26 @@ std::vector<GpuExecutor*> GpuGroup::executors() const {
   return executors;
 }
 
-// A link that only seems to work fails the load: NCCL would use it as well.
+// A link that only seems to work fails the load: NCCL would use it as well. Layers are handed over
+// through the host then.
 Result<void> GpuGroup::reach() {
   if (is_linked()) {
     const std::vector<GpuExecutor*> gpus = executors();
     reached_ = GpuExecutor::reach(gpus);
     if (reached_) {
       if (auto sound = GpuExecutor::try_links(gpus); !sound) {
-        if (gpus.front()->settings().nccl_peer_access) return sound;
+        const bool are_layers = division_ == Division::kByLayers;
+        if (!are_layers && gpus.front()->settings().nccl_peer_access) return sound;
         reached_ = std::move(sound);
       }
     }
   }
-  const bool alone = ranks_.size() == 1 && !among_processors_;
+  // Others that write some of the logits have to reach them.
+  const bool has_all_logits =
+      division_ == Division::kByLayers || (ranks_.size() == 1 && !is_among_processors());
   for (GpuRank* rank : ranks_) {
-    rank->set_host_share({.exchange = among_processors_, .logits = !alone && !shares_memory()});
+    rank->set_host_share(
+        {.exchange = is_among_processors(), .logits = !has_all_logits && !shares_memory()});
   }
   return {};
 }
@@ -39,6 +44,14 @@ Result<void> GpuGroup::reach() {
 // Processors reach none of the GPUs' memory: with those they exchange by the host.
 Result<void> GpuGroup::connect(const Plan& sizes) {
   if (!is_linked()) return {};
+  if (division_ == Division::kByLayers) {
+    if (!reached_) spdlog::info("layers' rows go through the host: {}", reached_.error().message);
+    auto borders = GpuExecutor::connect_layers(executors(), sizes, shares_memory(),
+                                               ranks_.front()->place().node);
+    if (!borders) return std::unexpected(borders.error());
+    borders_ = std::move(*borders);
+    return {};
+  }
   auto joined = GpuExecutor::connect(executors(), sizes, reached_);
   if (!joined) return std::unexpected(joined.error());
   nccl_ = std::move(*joined);

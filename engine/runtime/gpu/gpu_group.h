@@ -2,6 +2,7 @@
 // with it where the logits and what ranks exchange lie.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
@@ -14,9 +15,11 @@ namespace lockstep {
 
 class GpuGroup {
  public:
+  // How ranks divide a model: with processors among them, each layer between all, or by layers.
+  enum class Division : uint8_t { kAmongProcessors, kOfLayers, kByLayers };
+
   // Used by one thread. `ranks`: in order of rank, outlive this; none: nothing here does anything.
-  // `among_processors`: the model has ranks on processors as well.
-  GpuGroup(std::vector<GpuRank*> ranks, bool among_processors);
+  GpuGroup(std::vector<GpuRank*> ranks, Division division);
 
   // Before any rank allocates. Lets each GPU reach the others' memory, and tries it; then says to
   // each rank what of its activations is to lie on the host. Fails with kMachineRefused where GPUs
@@ -25,7 +28,7 @@ class GpuGroup {
 
   // Once all ranks have allocated and before they get their plans: makes what GPUs exchange
   // through, memory or NCCL, and chooses which sums take one shot, where there is anything to
-  // choose. `sizes`: rank 0's plan.
+  // choose; or the borders between their layers. `sizes`: rank 0's plan.
   Result<void> connect(const Plan& sizes);
 
   // Once all have their plans and before the first pass: the first exchanges, which connect them.
@@ -36,17 +39,19 @@ class GpuGroup {
   bool shares_memory() const { return reached_.has_value(); }
 
  private:
+  bool is_among_processors() const { return division_ == Division::kAmongProcessors; }
   // True where the ranks exchange with one another alone.
-  bool is_linked() const { return ranks_.size() > 1 && !among_processors_; }
+  bool is_linked() const { return ranks_.size() > 1 && !is_among_processors(); }
   std::vector<GpuExecutor*> executors() const;
   Result<void> choose_shots(const Plan& sizes);
   // By each rank's own thread.
   Result<void> run(const std::function<Result<void>(size_t rank)>& job);
 
   std::vector<GpuRank*> ranks_;
-  bool among_processors_;
+  Division division_;
   Result<void> reached_ = machine_refused("no GPUs are to reach one another");
   std::unique_ptr<NcclRanks> nccl_;  // none where they do not need it
+  std::vector<std::unique_ptr<GpuBorder>> borders_;
 };
 
 }  // namespace lockstep

@@ -148,8 +148,7 @@ FoundCandidates GpuRank::candidates(size_t row, const LogitDrawRequest& request)
 }
 
 Result<std::span<const float>> GpuRank::fetch_logits(size_t row) {
-  return executor_->fetch(addresses().at(plan().logits) + row * plan().logits_stride,
-                          plan().vocabulary_size);
+  return executor_->fetch(executor_->logit_row(row), plan().vocabulary_size);
 }
 
 // One rank alone has columns of hidden rows where GPUs are ranks: its weights are all there are.
@@ -161,7 +160,7 @@ Result<HiddenPart> GpuRank::hidden_part(size_t token) {
       return std::unexpected(read.error());
     }
   }
-  const float* const residual = addresses().at(hidden.residual) + token * hidden.residual_stride;
+  const float* const residual = executor_->hidden_residual(token);
   if (auto read = executor_->read(residual, residual_); !read) return std::unexpected(read.error());
   return HiddenPart{residual_.data(), norm_weights_.data()};
 }
