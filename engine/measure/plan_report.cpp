@@ -43,7 +43,9 @@ std::vector<MachinePlan::Node> describe_nodes(const Topology& topology) {
 }
 
 // The bytes that several ranks hold of a weight, over one copy of it, are of one of these kinds.
-std::string_view replica_name(const Weight& weight, bool is_router, bool is_shared) {
+std::string_view replica_name(const Split& split, const Weight& weight, bool is_router,
+                              bool is_shared) {
+  if (split.is_by_layers()) return "weights of several ranks' layers";
   if (!weight.is_matrix) return "norms and biases";
   if (is_router) return "routers";
   return is_shared ? "KV heads that ranks share" : "rows of zeros that fill panels";
@@ -177,7 +179,7 @@ class PlanReport {
       }
       if (held <= once.size_bytes) continue;
       const Weight& weight = model_.graph.weights()[once.weight];
-      const auto name = replica_name(weight, routers.contains(once.weight),
+      const auto name = replica_name(layout_.split, weight, routers.contains(once.weight),
                                      elements > weight.rows * weight.columns);
       extra[std::string(name)] += held - once.size_bytes;
     }

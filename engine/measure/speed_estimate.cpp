@@ -25,14 +25,15 @@ void set_speed(double bytes_per_second, bool measured, MachinePlan::Rank& rank) 
 }
 
 // As the placement reads it off the layout.
-double seconds_of_reading(PlanRanks ranks, size_t gpu_count) {
+double seconds_of_reading(PlanRanks ranks, size_t gpu_count, bool by_layers) {
   std::vector<ReadBytes> read;
   std::vector<double> bytes_per_second;
   for (const MachinePlan::Rank& rank : ranks) {
     read.push_back({.all = rank.read_bytes, .experts = rank.read_expert_bytes});
     bytes_per_second.push_back(rank.bytes_per_second);
   }
-  return read_seconds(read, bytes_per_second, gpu_count);
+  return by_layers ? read_seconds_by_layers(read, bytes_per_second)
+                   : read_seconds(read, bytes_per_second, gpu_count);
 }
 
 // The estimate of a layout; one body for nodes alone, one for GPUs, with or without nodes.
@@ -100,8 +101,8 @@ class NodeSpeedModel final : public SpeedModel {
 // Leaves out what ranks exchange, which is not known.
 class GpuSpeedModel final : public SpeedModel {
  public:
-  GpuSpeedModel(const Machine& machine, const ModelLayout& layout)
-      : machine_(machine), layout_(layout) {}
+  GpuSpeedModel(const Model& model, const Machine& machine, const ModelLayout& layout)
+      : model_(model), machine_(machine), layout_(layout) {}
 
   Result<void> fill(MachinePlan& plan) const override {
     const PlanRanks gpus = PlanRanks(plan.ranks).first(layout_.gpu_places().size());
@@ -123,14 +124,26 @@ class GpuSpeedModel final : public SpeedModel {
           fmt::format("how fast the memory of {} is, is not known", fmt::join(silent, ", "));
       return {};
     }
-    plan.read_seconds = seconds_of_reading(plan.ranks, gpus.size());
+    plan.read_seconds = seconds_of_reading(plan.ranks, gpus.size(), layout_.split.is_by_layers());
     plan.tokens_per_second = 1 / plan.read_seconds;
     if (plan.ranks.size() == 1) plan.one_rank_tokens_per_second = plan.tokens_per_second;
-    plan.verdict = verdict(speeds);
+    plan.verdict = verdict(speeds) + exchange_text();
     return {};
   }
 
  private:
+  // Counted, not measured: what takes the prompts' time where GPUs have no fast links.
+  std::string exchange_text() const {
+    if (layout_.split.borders.empty()) return "";
+    const auto kib = [&](Strategy strategy) {
+      return static_cast<double>(exchanged_bytes_per_token(model_, layout_, strategy)) / 1024;
+    };
+    return fmt::format(
+        "; a token passes the GPUs one after the other, and hands over {} KiB in all, where "
+        "strategy reduce would sum {} KiB",
+        kib(Strategy::kLayers), kib(Strategy::kReduce));
+  }
+
   Result<std::vector<double>> node_speeds() const {
     const auto places = layout_.node_places();
     return places.empty() ? std::vector<double>() : machine_.meter.read_speeds(places);
@@ -155,6 +168,7 @@ class GpuSpeedModel final : public SpeedModel {
            speeds.doubt;
   }
 
+  const Model& model_;
   const Machine& machine_;
   const ModelLayout& layout_;
 };
@@ -163,7 +177,7 @@ std::unique_ptr<SpeedModel> speed_model(const Model& model, const Machine& machi
                                         const RankChoice& choice) {
   const bool nodes_alone = choice.layout.gpu_places().empty();
   if (nodes_alone) return std::make_unique<NodeSpeedModel>(model, machine, choice);
-  return std::make_unique<GpuSpeedModel>(machine, choice.layout);
+  return std::make_unique<GpuSpeedModel>(model, machine, choice.layout);
 }
 
 }  // namespace

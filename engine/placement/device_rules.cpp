@@ -30,6 +30,10 @@ constexpr double kGpuPartForModel = 0.8;
 // Not measured.
 constexpr size_t kGpuBatchTokens = 2048;
 
+// A pass of layers by rank has so many times the tokens, in chunks: of C chunks, R GPUs need the
+// time of C + R - 1 for the C * R that one would compute.
+constexpr size_t kChunksOfPass = 4;
+
 // Panels of all weights are unpacked for a prompt however short it is, where a window of generated
 // tokens reads them once. So short a prompt fills no page: none is shared in which some tokens were
 // computed as prompted ones and some were not.
@@ -99,6 +103,13 @@ std::unexpected<Error> no_gather(const DeviceChoice& devices) {
       device_names(devices));
 }
 
+// Beside what computes as one there is no strategy of layers: a token would wait for theirs.
+std::unexpected<Error> no_layers(const DeviceChoice& devices) {
+  return invalid_input(
+      "strategy layers is for GPUs alone, not for {}: use --devices gpu, or --strategy auto",
+      device_names(devices));
+}
+
 PlanOptions sizes_of_passes(const Settings& settings, size_t batch_tokens) {
   PlanOptions options;
   options.batch_tokens = batch_tokens;
@@ -127,8 +138,9 @@ class NodeRules final : public DeviceRules {
  public:
   NodeRules() : DeviceRules(DeviceTraits()) {}
 
-  Result<void> check(const Graph& /*graph*/, const Settings& /*settings*/,
-                     const Machine& /*machine*/, const DeviceChoice& /*devices*/) const override {
+  Result<void> check(const Graph& /*graph*/, const Settings& settings, const Machine& /*machine*/,
+                     const DeviceChoice& devices) const override {
+    if (settings.strategy == Strategy::kLayers) return no_layers(devices);
     return {};
   }
 
@@ -205,6 +217,8 @@ class RulesWithGpus : public DeviceRules {
                                              const std::vector<RankPlace>& places,
                                              Strategy strategy) const final {
     if (places.size() > 1 && strategy == Strategy::kReduce) return {instruction_set};
+    // As one GPU alone.
+    if (strategy == Strategy::kLayers) return {instruction_set, std::to_string(1.0)};
     return {instruction_set, std::to_string(places.front().share)};
   }
 };
@@ -225,8 +239,9 @@ class GpuRules final : public RulesWithGpus {
                      const DeviceChoice& devices) const override {
     const size_t count = devices.gpus.size();
     // First, as its remedies are other devices, of which the checks of the devices would say more.
+    const bool by_layers = settings.strategy == Strategy::kLayers;
     auto fits = check_gpu_graph(graph, settings.without_fusion,
-                                count == 1 ? GpuCompany::kNobody : GpuCompany::kGpus);
+                                count == 1 || by_layers ? GpuCompany::kNobody : GpuCompany::kGpus);
     if (!fits) return fits;
     if (settings.rank_count != 0 && settings.rank_count != count) {
       return wrong_rank_count(settings, devices, "");
@@ -237,18 +252,23 @@ class GpuRules final : public RulesWithGpus {
           count, kGpuRanksMax);
     }
     if (settings.strategy == Strategy::kGather && count > 1) return no_gather(devices);
-    if (count < 2) return {};
+    if (count < 2 || by_layers) return {};
     const std::string absence = absence_of_nccl(machine.gpu_platform);
     return absence.empty() ? Result<void>() : check_links(machine.topology, devices.gpus, absence);
   }
-  std::string_view sums_text(const Topology& topology, const DeviceChoice& devices) const override {
+  std::string_view sums_text(const Settings& settings, const Topology& topology,
+                             const DeviceChoice& devices) const override {
     if (check_links(topology, devices.gpus)) return "";
+    if (settings.strategy == Strategy::kLayers) {
+      return "; not all of them reach the others' memory, so layers' rows go through the host";
+    }
     return "; not all of them reach the others' memory, so sums go by NCCL";
   }
   uint64_t nccl_bytes(const Machine& machine, const DeviceChoice& devices, bool gpus_linked,
                       uint64_t message_floats) const override {
     const size_t count = devices.gpus.size();
-    if (count < 2 || !absence_of_nccl(machine.gpu_platform).empty()) return 0;
+    if (count < 2 || message_floats == 0) return 0;
+    if (!absence_of_nccl(machine.gpu_platform).empty()) return 0;
     const GpuSumWay way = gpu_sum_way({.rank_count = count,
                                        .bytes = message_floats * sizeof(float),
                                        .peer_access = gpus_linked,
@@ -262,19 +282,25 @@ class GpuRules final : public RulesWithGpus {
     return gpu_code_name(gpu_at(topology, devices.gpus.front()));
   }
 
+  // A GPU with layers of its own computes a pass in chunks, others the ones before and behind.
   std::vector<size_t> batches(const Settings& settings) const override {
     if (settings.batch_is_given) return {settings.batch_tokens};
+    if (settings.strategy == Strategy::kLayers) {
+      return {kChunksOfPass * kGpuBatchTokens, kGpuBatchTokens, settings.batch_tokens};
+    }
     return {std::max(kGpuBatchTokens, settings.batch_tokens), settings.batch_tokens};
   }
   PlanOptions plan_options(const Model& model, const Settings& settings,
                            size_t batch_tokens) const override {
     PlanOptions options = sizes_of_passes(settings, batch_tokens);
     set_gpu_options(model, settings, options);
+    if (settings.strategy == Strategy::kLayers) options.chunk_tokens = kGpuBatchTokens;
     return options;
   }
   // They sum their parts: pushing whole results would need four barriers of all of them a layer.
   // One alone has nothing to sum.
-  Strategy strategy(const Settings& /*settings*/, size_t rank_count) const override {
+  Strategy strategy(const Settings& settings, size_t rank_count) const override {
+    if (settings.strategy == Strategy::kLayers) return Strategy::kLayers;
     return rank_count > 1 ? Strategy::kReduce : Strategy::kGather;
   }
 
@@ -288,7 +314,7 @@ class GpuRules final : public RulesWithGpus {
     const Topology& topology = machine.topology;
     // GPUs that somebody has named are refused where one is too small, with what would fit.
     GpuNeeds limiting = devices.automatic ? needs : GpuNeeds();
-    if (devices.gpus.size() > 1) {
+    if (devices.gpus.size() > 1 && settings.strategy != Strategy::kLayers) {
       limiting.each_bytes += gpu_mailbox_bytes(devices.gpus.size(), GpuPeers().channel_count);
     }
     return place_gpu_ranks(topology, devices.gpus,
@@ -317,6 +343,7 @@ class MixedRules final : public RulesWithGpus {
       return wrong_rank_count(settings, devices, ", and nodes are to have some");
     }
     if (settings.strategy == Strategy::kGather) return no_gather(devices);
+    if (settings.strategy == Strategy::kLayers) return no_layers(devices);
     return {};
   }
 

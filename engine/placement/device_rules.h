@@ -48,8 +48,8 @@ class DeviceRules {
   // Whether the devices can compute this graph as these settings want it. Fails with kInvalidInput.
   virtual Result<void> check(const Graph& graph, const Settings& settings, const Machine& machine,
                              const DeviceChoice& devices) const = 0;
-  // How GPUs alone sum, if not over one another's memory: the end of a sentence; else empty.
-  virtual std::string_view sums_text(const Topology& /*topology*/,
+  // How GPUs alone exchange, if not over one another's memory: the end of a sentence; else empty.
+  virtual std::string_view sums_text(const Settings& /*settings*/, const Topology& /*topology*/,
                                      const DeviceChoice& /*devices*/) const {
     return "";
   }

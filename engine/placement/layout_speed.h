@@ -19,8 +19,8 @@ struct ReadBytes {
   uint64_t experts = 0;  // of them
 };
 
-// By rank. What a token looks up (a row of the embedding, norms) is too little to count, and of the
-// cache it depends on the context.
+// By rank, of the nodes that it computes. What a token looks up (a row of the embedding, norms) is
+// too little to count, and of the cache it depends on the context.
 std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& layout);
 
 // Seconds until every rank has read its part of a token's weights: ranks wait for the slowest at a
@@ -29,6 +29,15 @@ std::vector<ReadBytes> bytes_per_token(const Model& model, const ModelLayout& la
 // first `gpu_count` are GPUs'.
 double read_seconds(std::span<const ReadBytes> read, std::span<const double> bytes_per_second,
                     size_t gpu_count);
+
+// The same where each rank has layers by itself: a token passes the ranks one after another.
+double read_seconds_by_layers(std::span<const ReadBytes> read,
+                              std::span<const double> bytes_per_second);
+
+// The bytes that a prompted token has in what GPUs exchange, were the layout cut so: of every sum
+// under `reduce`, of the residual at each border under `layers`. 0: it cannot be cut so.
+uint64_t exchanged_bytes_per_token(const Model& model, const ModelLayout& layout,
+                                   Strategy strategy);
 
 // Barriers of all ranks in a token's pass, as rank 0's plan has them: all ranks meet at the same
 // ones. Among GPUs alone these are sums over their links.

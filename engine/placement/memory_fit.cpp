@@ -407,6 +407,7 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
   std::vector<MachinePlan::Need> needs = {{"its load", sizes.staging_bytes},
                                           {"recordings of passes", sizes.recording_bytes},
                                           {"sums over peer memory", sizes.mailbox_bytes},
+                                          {"chunks of passes", sizes.layer_bytes},
                                           {"exchanges with other hosts", sizes.host_buffer_bytes},
                                           {"NCCL", layout.nccl_bytes}};
   std::erase_if(needs, [](const MachinePlan::Need& need) { return need.bytes == 0; });

@@ -61,7 +61,9 @@ DeviceChoice Placer::choose_devices_for(const RankSizes& least) const {
   uint64_t joined_bytes = 0;
   if (const auto all = choose_devices("gpu", topology, 0)) {
     const bool linked = check_links(topology, all->gpus).has_value();
-    joined_bytes = rules_of(*all).nccl_bytes(machine_, *all, linked, least.message_floats);
+    const bool sums = settings_.strategy != Strategy::kLayers;
+    joined_bytes =
+        rules_of(*all).nccl_bytes(machine_, *all, linked, sums ? least.message_floats : 0);
   }
   return *choose_devices("auto", topology, least.gpu_bytes(), joined_bytes);
 }
@@ -144,7 +146,7 @@ Result<ModelLayout> Placer::place_on(const DeviceChoice& devices) {
     return std::unexpected(usable.error());
   }
   DeviceChoice choice = devices;
-  choice.reason += rules.sums_text(machine_.topology, devices);
+  choice.reason += rules.sums_text(settings_, machine_.topology, devices);
   const std::vector<size_t> batches = rules.batches(settings_);
   for (const size_t batch : batches | std::views::take(batches.size() - 1)) {
     auto layout = lay_out(choice, batch);
@@ -161,7 +163,7 @@ std::optional<ModelLayout> Placer::find_fitting(const DeviceChoice& devices,
     return std::nullopt;
   }
   DeviceChoice choice = devices;
-  choice.reason += rules.sums_text(machine_.topology, devices);
+  choice.reason += rules.sums_text(settings_, machine_.topology, devices);
   for (const size_t batch : rules.batches(settings_)) {
     auto layout = lay_out(choice, batch);
     obstacle = obstacle_to(layout);

@@ -6,6 +6,7 @@
 #include "engine/machine/arena_rules.h"
 #include "engine/machine/device_choice.h"
 #include "engine/model/weight_loader.h"
+#include "engine/runtime/gpu/gpu_executor.h"
 #include "engine/runtime/gpu/gpu_program.h"
 
 namespace lockstep {
@@ -20,6 +21,24 @@ RankSizes arenas_of(const Plan& plan) {
   sizes.exchange_bytes = plan.exchange_bytes;
   sizes.logits_bytes = plan.logits_bytes;
   return sizes;
+}
+
+// The memory for the rows that another rank's GPU hands over to this one's.
+uint64_t taken_bytes(const Plan& plan) {
+  for (const Step& step : plan.steps) {
+    const auto* const hand_over = std::get_if<HandOverStep>(&step.work);
+    if (hand_over == nullptr || hand_over->taker != plan.rank) continue;
+    return handed_slots(plan) * handed_bytes(plan, *hand_over);
+  }
+  return 0;
+}
+
+// Adds what a rank with layers of its own takes beside its arenas.
+void add_layers(const Plan& plan, bool gpus_linked, RankSizes& own) {
+  const GpuResultBytes results = gpu_result_bytes(plan);
+  own.layer_bytes = results.logits + results.hidden;
+  own.candidate_bytes += results.candidates;
+  (gpus_linked ? own.layer_bytes : own.handed_bytes) += taken_bytes(plan);
 }
 
 class NodeDevice final : public RankDevice {
@@ -71,20 +90,23 @@ class GpuRankDevice final : public RankDevice {
     RankSizes own = arenas_of(plan);
     own.own_is_hosts = false;
     own.exchange_is_hosts = company.has_nodes;
-    own.logits_are_hosts = company.has_nodes || !company.gpus_linked;
+    own.logits_are_hosts = company.has_nodes || !(company.gpus_linked || company.by_layers);
     own.staging_bytes = gpu_staging_bytes_max(graph);
     if (!own.logits_are_hosts) own.candidate_bytes = std::get<GpuAreas>(plan.areas).candidate_bytes;
     if (company.has_nodes) return own;
     own.recording_bytes = recording_bytes(plan);
     own.message_floats = exchanged_floats_max(plan);
-    if (company.rank_count > 1 && company.gpus_linked) {
+    if (company.by_layers) {
+      add_layers(plan, company.gpus_linked, own);
+    } else if (company.rank_count > 1 && company.gpus_linked) {
       own.mailbox_bytes = gpu_mailbox_bytes(company.rank_count, GpuPeers().channel_count);
     }
     return own;
   }
 
   std::vector<HostArena> host_arenas(const RankSizes& sizes) const override {
-    return {{sizes.candidate_bytes, "candidates"}, {sizes.hosted_bytes(), "activations"}};
+    return {{sizes.candidate_bytes, "candidates"},
+            {sizes.hosted_bytes() + sizes.handed_bytes, "activations"}};
   }
 
   bool take_gpu_memory(const RankPlace& place, const RankSizes& sizes,
@@ -144,7 +166,8 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
       .has_nodes = std::ranges::any_of(
           places,
           [](const RankPlace& place) { return std::holds_alternative<NodePlace>(place.device); }),
-      .gpus_linked = gpus_linked};
+      .gpus_linked = gpus_linked,
+      .by_layers = split.is_by_layers()};
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;
   for (const RankPlace& place : places) {

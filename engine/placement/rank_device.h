@@ -30,12 +30,15 @@ struct RankSizes {
   bool own_is_hosts = true;   // weights, cache and scratch lie in the host's memory; else a GPU's
   bool exchange_is_hosts = true;
   bool logits_are_hosts = true;
-  // Host memory for what a GPU tells of the logits that it holds.
+  // Host memory for what a GPU tells of the logits that it holds, and for rows that one hands over
+  // to it.
   uint64_t candidate_bytes = 0;
+  uint64_t handed_bytes = 0;
   // The first rank's, of a host among several: for what goes to the others and comes from them.
   uint64_t host_buffer_bytes = 0;
   // GPU memory beside the arenas:
   uint64_t mailbox_bytes = 0;    // for sums with other GPUs
+  uint64_t layer_bytes = 0;      // for what layers by rank are handed over and keep of chunks
   uint64_t recording_bytes = 0;  // an allowance for recordings of passes
   uint64_t staging_bytes = 0;    // while it is loaded
   // The floats that GPUs send one another at once, at most; 0 where nodes are among the ranks.
@@ -50,11 +53,11 @@ struct RankSizes {
   }
   // All in the memory that holds the weights: the node's, or the GPU's.
   uint64_t own_bytes() const {
-    return total_bytes() - hosted_bytes() + host_buffer_bytes + mailbox_bytes + recording_bytes +
-           staging_bytes;
+    return total_bytes() - hosted_bytes() + host_buffer_bytes + mailbox_bytes + layer_bytes +
+           recording_bytes + staging_bytes;
   }
   uint64_t host_bytes() const {
-    return own_is_hosts ? own_bytes() : hosted_bytes() + candidate_bytes;
+    return own_is_hosts ? own_bytes() : hosted_bytes() + candidate_bytes + handed_bytes;
   }
   uint64_t gpu_bytes() const { return own_is_hosts ? 0 : own_bytes(); }
   // The needs of a rank that is a GPU.
@@ -77,6 +80,7 @@ struct RankCompany {
   size_t rank_count = 1;
   bool has_nodes = false;   // processors are among them
   bool gpus_linked = true;  // each of the GPUs reaches the others' memory
+  bool by_layers = false;   // each has layers by itself
 };
 
 class RankDevice {

@@ -33,7 +33,8 @@ Result<std::optional<Strategy>> parse_strategy(const std::string& name) {
   if (name == "auto") return std::nullopt;
   if (name == "gather") return Strategy::kGather;
   if (name == "reduce") return Strategy::kReduce;
-  return not_known("strategy", name, "auto, gather and reduce");
+  if (name == "layers") return Strategy::kLayers;
+  return not_known("strategy", name, "auto, gather, reduce and layers");
 }
 
 Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
@@ -102,6 +103,11 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   const auto strategy = parse_strategy(options.strategy);
   if (!strategy) return std::unexpected(strategy.error());
   settings.strategy = *strategy;
+  if (settings.strategy == Strategy::kLayers && settings.bf16_sums) {
+    return invalid_input(
+        "exchange format bf16 is for sums, of which strategy layers has none: use "
+        "--exchange-format f32 or --strategy reduce");
+  }
   settings.among_hosts = options.hosts.is_group();
   settings.rank_count = options.rank_count;
   settings.worker_count = options.worker_count;

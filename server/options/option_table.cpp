@@ -145,10 +145,10 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) {
          if (!v.is_string()) o.engine.gpu_expert_layers = v.get<uint32_t>();
        }},
-      {"strategy", kAll, kChoice, "auto", 0, 0, {"auto", "gather", "reduce"},
+      {"strategy", kAll, kChoice, "auto", 0, 0, {"auto", "gather", "reduce", "layers"},
        "How products are split over ranks: gather (by output rows; the same bits for any "
-       "ranks), reduce (partial sums, half the exchanges), auto: gather, but reduce where a GPU is "
-       "one of several ranks",
+       "ranks), reduce (partial sums, half the exchanges), layers (each GPU has whole layers, and "
+       "the bits of one), auto: gather, but reduce where a GPU is one of several ranks",
        [](const Json& v, Options& o) { o.engine.strategy = v.get<std::string>(); }},
       {"exchange-format", kAll, kChoice, "f32", 0, 0, {"f32", "bf16"},
        "Number format in which the partial sums of strategy reduce travel; bf16 halves the bytes "

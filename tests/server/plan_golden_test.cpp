@@ -249,6 +249,10 @@ TEST(PlanGoldens, gpus_have_the_plans_of_before) {
   check("gpus_apart_without_nccl", apart);
   apart.machine.gpu_platform = &kWithNccl;
   check("gpus_apart_with_nccl", apart);
+  Case layers = on_two_nodes();
+  layers.use_gpus({simulated_gpu(0, 0), slower_gpu(1, 1)}, GpuLink::kHost);
+  layers.options.strategy = "layers";
+  check("layers_of_gpus_apart", layers);
   Case kinds = on_two_nodes();
   kinds.use_gpus({simulated_gpu(0, 0), slower_gpu(1, 1)});
   check("gpus_of_two_kinds", kinds);
