@@ -57,7 +57,7 @@ uint64_t multiplied_bytes(const Graph& graph, const GraphNode& node) {
 class BorderChoice {
  public:
   // `parts`: bytes that are multiplied with; `shares`: of the ranks in the order of their layers.
-  BorderChoice(std::vector<uint64_t> parts, std::vector<double> shares)
+  BorderChoice(const std::vector<uint64_t>& parts, std::vector<double> shares)
       : shares_(std::move(shares)) {
     sums_.push_back(0);
     for (const uint64_t part : parts) sums_.push_back(sums_.back() + part);

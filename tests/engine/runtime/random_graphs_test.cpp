@@ -10,6 +10,7 @@
 
 #include "engine/graph/kv_layout.h"
 #include "engine/kernels/kernel_choice.h"
+#include "engine/planner/layer_split.h"
 #include "engine/planner/split_graph.h"
 #include "engine/tensor/formats.h"
 #include "tests/engine/runtime/logits_rows.h"
@@ -284,6 +285,26 @@ TEST(RandomGraphs, have_the_same_bits_for_long_texts_in_any_pieces) {
       done += count;
     }
   });
+}
+
+// Layers of all kinds, whole, on a rank more than there are borders.
+TEST(RandomGraphs, have_the_same_bits_where_ranks_have_whole_layers) {
+  size_t several = 0;
+  for_each_graph([&](const RandomGraphFile& file) {
+    const auto tokens = some_tokens(20, 2);
+    LoadedModelOptions options{.workers = 2};
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), options).compute_alone(tokens, 7);
+    options.borders = find_layer_borders(file.model().graph);
+    if (options.borders.empty()) return;
+    ++several;
+    for (const FusionSet& without : fusion_sets(0x155)) {
+      options.without_fusion = without;
+      LoadedModel model(file.path(), file.model(), options);
+      expect_same_bits(expected, model.compute_alone(tokens, 7));
+    }
+  });
+  EXPECT_GT(several, 0U);
 }
 
 // Every rank has whole blocks of each vector and of each matrix that is cut by columns.
