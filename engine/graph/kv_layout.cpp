@@ -115,9 +115,9 @@ KvLayer measure_layer(const Split& split, size_t rank, const GraphNode& node) {
   return layer;
 }
 
-size_t block_bytes(KvFormat format, const KvLayer& layer) {
-  return key_block_bytes(format, layer.key_dimension) +
-         value_block_bytes(format, layer.stored_value_dimension());
+size_t block_bytes(const KvFormats& format, const KvLayer& layer) {
+  return key_block_bytes(format.keys, layer.key_dimension) +
+         value_block_bytes(format.values, layer.stored_value_dimension());
 }
 
 bool are_alike(const KvLayer& one, const KvLayer& other) {
@@ -235,7 +235,7 @@ size_t KvLayout::widest_value() const {
   return widest;
 }
 
-KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat format,
+KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormats format,
                   size_t page_count) {
   KvLayout kv;
   kv.format = format;

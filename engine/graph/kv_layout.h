@@ -63,7 +63,7 @@ struct KvLayer {
 // A rank's part of the KV cache. A page consists of parts of equal size; each part of all pages is
 // one run of memory.
 struct KvLayout {
-  KvFormat format = KvFormat::kF16;
+  KvFormats format;
   size_t page_count = 0;
   size_t part_count = 0;  // of a page: where all layers are alike, one for each layer and head
   size_t part_bytes = 0;
@@ -81,7 +81,7 @@ struct KvLayout {
   }
   // From a block's beginning to its values.
   size_t keys_bytes(size_t layer) const {
-    return key_block_bytes(format, layers[layer].key_dimension);
+    return key_block_bytes(format.keys, layers[layer].key_dimension);
   }
   size_t most_heads() const;    // of a layer
   size_t widest_value() const;  // dimensions of a head's values
@@ -90,7 +90,7 @@ struct KvLayout {
   friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
 
-KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormat format,
+KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormats format,
                   size_t page_count);
 
 }  // namespace lockstep

@@ -20,7 +20,7 @@ struct ModelInfo {
   std::string devices;          // that compute: "node0, node1", "gpu0 NVIDIA H200"
   std::string instruction_set;  // "avx512"; of a GPU "sm_90"
   std::string arithmetic;       // the profile: "exact", "fast"; "gpu": GPUs have their own
-  std::string kv_format;        // "f16"
+  std::string kv_format;        // "f16"; "q8_0/q4_h": of keys and of values
   uint32_t kv_page_tokens = 0;  // that a page of the KV cache holds
   uint32_t rank_count = 1;
   uint32_t worker_count = 0;          // of all ranks

@@ -57,7 +57,9 @@ struct EngineOptions {
   uint64_t cache_memory_bytes = 0;
   std::filesystem::path cache_directory = {};
   uint64_t cache_disk_bytes = 0;
-  std::string kv_format = "f16";    // "f16", "bf16", "f32" or "q8_0"
+  std::string kv_format = "f16";    // "f16", "bf16", "f32", "q8_0", "q4_h" or "q4_0"
+  std::string kv_key_format;        // of keys, and
+  std::string kv_value_format;      // of values; empty: kv_format
   std::string instruction_set;      // a row of the kernel table; empty: the best this machine has
   std::string arithmetic = "auto";  // the profile: "exact", "fast", or "auto", the one for the row
   // Drafts tokens for passes to verify, which never changes what is generated: "auto", "none", or

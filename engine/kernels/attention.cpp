@@ -14,15 +14,20 @@ size_t elements_bytes(KvFormat format, size_t count) {
     case KvFormat::kBf16:
       return count * sizeof(uint16_t);
     case KvFormat::kQ8_0:
+      return count + count / kKvBlockDimensions * sizeof(uint16_t);
+    case KvFormat::kQ4_0:
+    case KvFormat::kQ4H:
       break;
   }
-  return count + count / kKvBlockDimensions * sizeof(uint16_t);
+  return count / 2 + count / kKvBlockDimensions * sizeof(uint16_t);
 }
 
 }  // namespace
 
 bool kv_format_fits(KvFormat format, size_t head_dimension) {
-  return format != KvFormat::kQ8_0 || head_dimension % kKvBlockDimensions == 0;
+  const bool has_scales =
+      format == KvFormat::kQ8_0 || format == KvFormat::kQ4_0 || format == KvFormat::kQ4H;
+  return !has_scales || head_dimension % kKvBlockDimensions == 0;
 }
 
 size_t key_block_bytes(KvFormat format, size_t head_dimension) {

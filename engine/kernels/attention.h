@@ -20,13 +20,49 @@ namespace lockstep {
 //   quant = x / scale in f32, rounded to nearest even, from -127 to 127; 0 where the scale is 0
 // so that an element up to 127 * 65504 is off by at most half of the scale or 2^-18, whichever is
 // more. A block with an element that is no finite number becomes NaN.
-enum class KvFormat : uint8_t { kF32, kF16, kBf16, kQ8_0 };
+//
+// kQ4_0 has two dimensions of a block in a byte, i in the lower and i + 16 in the upper half, each
+// plus 8: of keys [head_dimension / 32][16][kPageTokens] bytes, of values
+// [kPageTokens][head_dimension / 32][16]. Scales follow as those of kQ8_0 do. That is 4.5 bits for
+// an element. As GGUF's Q4_0, but that quants are made with the scale as it is stored:
+//   scale = x / -8 in f32 of the element x that is farthest from 0 (of two, the negative one), then
+//           f16 (nearest even), at most 65504 from 0; it may be negative
+//   quant = x / scale in f32, rounded to nearest even, from -8 to 7; 0 where the scale is 0
+// so that an element is off by at most half of the scale, or a whole one where it is near the
+// farthest one's opposite. Blocks that are not finite become NaN.
+//
+// kQ4H is kQ4_0 of vectors that a Hadamard matrix has turned, which spreads what a few large
+// dimensions hold over all and so makes the scales smaller: the caller turns keys and values before
+// they are stored, and queries and outputs alike (turns_heads(), KernelTable::hadamard).
+enum class KvFormat : uint8_t { kF32, kF16, kBf16, kQ8_0, kQ4_0, kQ4H };
+
+// The formats of keys and of values.
+struct KvFormats {
+  KvFormat keys = KvFormat::kF16;
+  KvFormat values = KvFormat::kF16;
+
+  constexpr KvFormats() = default;
+  constexpr KvFormats(KvFormat both) : keys(both), values(both) {}
+  constexpr KvFormats(KvFormat of_keys, KvFormat of_values) : keys(of_keys), values(of_values) {}
+  bool are(KvFormat both) const { return keys == both && values == both; }
+  friend bool operator==(const KvFormats&, const KvFormats&) = default;
+};
 
 inline constexpr size_t kPageTokens = 64;
-inline constexpr size_t kKvBlockDimensions = 32;  // of kQ8_0
+inline constexpr size_t kKvBlockDimensions = 32;  // that share a scale
 
-// Whether heads of this dimension can be stored so: kQ8_0 wants a multiple of 32.
+// Whether heads of this dimension can be stored so: formats with scales take multiples of 32.
 bool kv_format_fits(KvFormat format, size_t head_dimension);
+
+// Whether heads are turned by Hadamard matrices before they are stored.
+constexpr bool turns_heads(KvFormat format) {
+  return format == KvFormat::kQ4H;
+}
+// The dimensions that one matrix turns, of a head of this dimension: the largest power of two that
+// divides it. Several matrices turn a head of 96 or 576 dimensions, one after the other.
+constexpr size_t hadamard_dimensions(size_t head_dimension) {
+  return head_dimension & (~head_dimension + 1);
+}
 
 // The bytes of one page's keys of one KV head, and of its values: whole numbers of 64 bytes. Not
 // inline: the files of the instruction sets may export nothing but their rows of the kernel table.
@@ -35,7 +71,7 @@ size_t value_block_bytes(KvFormat format, size_t head_dimension);
 
 // A token's key and value of one KV head, to be stored.
 struct KvRow {
-  KvFormat format = KvFormat::kF16;
+  KvFormats format;
   size_t key_dimension = 0;
   size_t value_dimension = 0;  // 0: there is a key alone
   const float* key = nullptr;  // any alignment
@@ -83,11 +119,12 @@ struct KvRow {
 // and the result is O / L + 0, with L's lanes pairwise, 8, 4, 2, 1 apart. Weights and what they are
 // divided by are rounded alike, so that of equal values it gives that value.
 struct AttentionArguments {
-  KvFormat format = KvFormat::kF16;
+  KvFormats format;
   size_t head_dimension = 0;        // of queries and keys: any; at most kMaxHeadDimension
   size_t value_dimension = 0;       // of values and outputs, likewise
   const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head
-  // Likewise; none: values are the first value_dimension dimensions of the keys as they are stored.
+  // Likewise; none: values are the first value_dimension dimensions of the keys as they are stored,
+  // in the keys' format.
   const std::byte* values = nullptr;
   size_t page_stride_bytes = 0;     // from a page's block to the next page's, keys and values alike
   const uint32_t* pages = nullptr;  // page numbers of the sequence, in order

@@ -260,6 +260,11 @@ struct KernelTable {
 
   // Stores one token's key and value of one KV head into slot `slot` (0 to 63) of a page's blocks.
   void (*append_kv)(const KvRow& row, size_t slot, std::byte* key_block, std::byte* value_block);
+  // Multiplies each `size` elements, a power of two, of the `count` with the Hadamard matrix of
+  // that size (Sylvester's, whose element in row i and column j is -1 to the number of bits that i
+  // and j share) over the root of the size. By sums and differences of elements 1, 2, 4 .. apart,
+  // then the product with 1 / root, rounded to f32. Its own inverse, but for what is rounded.
+  void (*hadamard)(size_t size, size_t count, float* x);
 };
 
 // None where the table has no such product.

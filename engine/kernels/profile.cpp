@@ -56,8 +56,9 @@ ProductFormTable product_forms(Profile profile, const KernelTable& table) {
   return forms_for(profile, table.has_tiles, table.has_bf16_dots);
 }
 
-AttentionForm prompt_attention(Profile profile, const KernelTable& table, KvFormat format) {
-  const bool bf16 = profile == Profile::kFast && table.has_tiles && format != KvFormat::kF32;
+AttentionForm prompt_attention(Profile profile, const KernelTable& table, const KvFormats& format) {
+  const bool bf16 = profile == Profile::kFast && table.has_tiles && format.keys != KvFormat::kF32 &&
+                    format.values != KvFormat::kF32;
   return bf16 ? AttentionForm::kBf16 : AttentionForm::kF32;
 }
 

@@ -42,7 +42,7 @@ ProductFormTable product_forms(Profile profile, const KernelTable& table);
 
 // The form of attention of prompted tokens: bf16 under `fast` with has_tiles, but f32 where the
 // cache's elements are, which are kept so for their digits. Generated tokens attend in f32.
-AttentionForm prompt_attention(Profile profile, const KernelTable& table, KvFormat format);
+AttentionForm prompt_attention(Profile profile, const KernelTable& table, const KvFormats& format);
 
 // A GPU has arithmetic of its own, whatever the profile: bf16, but f32 for F32 weights.
 ProductFormTable gpu_product_forms();

@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
+ModelWork::ModelWork(const Graph& graph, const KvFormats& kv_format) {
   std::vector<bool> selected(graph.value_count());  // has only the rows whose logits are wanted
   for (const GraphNode& node : graph.nodes()) {
     selected[node.output] =
@@ -28,8 +28,8 @@ ModelWork::ModelWork(const Graph& graph, KvFormat kv_format) {
           static_cast<double>(node.chosen_count) / static_cast<double>(node.expert_count);
     }
     if (cost == Cost::kCache) {
-      const size_t page_bytes = key_block_bytes(kv_format, node.head_dimension) +
-                                value_block_bytes(kv_format, stored_value_dimension(node));
+      const size_t page_bytes = key_block_bytes(kv_format.keys, node.head_dimension) +
+                                value_block_bytes(kv_format.values, stored_value_dimension(node));
       const AttentionWindow window = {node.attention.window, node.attention.section};
       auto cache = std::ranges::find(caches_, window, &Cache::window);
       if (cache == caches_.end()) cache = caches_.insert(cache, Cache{window, 0});

@@ -15,7 +15,7 @@ namespace lockstep {
 
 class ModelWork {
  public:
-  ModelWork(const Graph& graph, KvFormat kv_format);
+  ModelWork(const Graph& graph, const KvFormats& kv_format);
 
   // Adds a pass to what was done, but for its time; MeasuredWork says what is counted.
   void add(const Batch& batch, MeasuredWork& work) const;

@@ -11,7 +11,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0"};
+constexpr std::string_view kKvNames[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_h"};
 
 std::string text_of(const NodeAreas& areas) {
   return fmt::format("node: partials {} blocks {} arrived {}, generated ends {}, row weights {}",
@@ -49,8 +49,11 @@ std::string text_of(const KvLayer& layer) {
 }
 
 std::string text_of(const KvLayout& kv) {
-  std::string all = fmt::format("kv: {} pages {} parts {} of {}", name_in(kKvNames, kv.format),
+  std::string all = fmt::format("kv: {} pages {} parts {} of {}", name_in(kKvNames, kv.format.keys),
                                 kv.page_count, kv.part_count, kv.part_bytes);
+  if (kv.format.values != kv.format.keys) {
+    all += fmt::format(" values {}", name_in(kKvNames, kv.format.values));
+  }
   for (const AttentionWindow& window : kv.windows) {
     all += fmt::format(" window {}", window.tokens);
     if (window.section != 0) all += fmt::format(" section {}", window.section);

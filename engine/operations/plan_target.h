@@ -82,7 +82,7 @@ struct PlanOptions {
   // have rows for so many.
   size_t chunk_tokens = 0;
   size_t logit_rows = 64;  // rows whose logits one pass may give
-  KvFormat kv_format = KvFormat::kF16;
+  KvFormats kv_format;
   size_t kv_pages = 0;
   size_t state_slots = 0;  // of a model with states; 0: one per token of a pass
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16

@@ -243,6 +243,9 @@ class GpuRules final : public RulesWithGpus {
     auto fits = check_gpu_graph(graph, settings.without_fusion,
                                 count == 1 || by_layers ? GpuCompany::kNobody : GpuCompany::kGpus);
     if (!fits) return fits;
+    if (auto cache = check_gpu_cache(settings.kv_format, settings.kv_format_name); !cache) {
+      return cache;
+    }
     if (settings.rank_count != 0 && settings.rank_count != count) {
       return wrong_rank_count(settings, devices, "");
     }
@@ -339,6 +342,9 @@ class MixedRules final : public RulesWithGpus {
                      const DeviceChoice& devices) const override {
     auto fits = check_gpu_graph(graph, settings.without_fusion, GpuCompany::kNodes);
     if (!fits) return fits;
+    if (auto cache = check_gpu_cache(settings.kv_format, settings.kv_format_name); !cache) {
+      return cache;
+    }
     if (settings.rank_count != 0 && settings.rank_count <= devices.gpus.size()) {
       return wrong_rank_count(settings, devices, ", and nodes are to have some");
     }

@@ -69,6 +69,17 @@ Result<void> check_gpu_formats(const Graph& graph) {
   return {};
 }
 
+Result<void> check_gpu_cache(const KvFormats& format, std::string_view name) {
+  if (format.keys == format.values && format.keys != KvFormat::kQ4_0 &&
+      format.keys != KvFormat::kQ4H) {
+    return {};
+  }
+  return invalid_input(
+      "GPUs have no kernels for KV format {}: use --kv-format f16, bf16, f32 or q8_0 for keys and "
+      "values alike, or --devices cpu",
+      name);
+}
+
 Result<void> check_gpu_graph(const Graph& graph, const FusionSet& without, GpuCompany company) {
   if (auto held = check_gpu_formats(graph); !held) return held;
   for (const GraphNode& node : graph.nodes()) {

@@ -11,6 +11,7 @@
 #include "engine/base/result.h"
 #include "engine/graph/fusion/rules.h"
 #include "engine/graph/graph.h"
+#include "engine/kernels/attention.h"
 #include "engine/machine/topology.h"
 
 namespace lockstep {
@@ -27,6 +28,9 @@ const GpuPlatform* usable_platform(const GpuPlatform* platform, Topology& topolo
 
 // Fails with kInvalidInput, naming a matrix that GPUs cannot hold, and the remedy.
 Result<void> check_gpu_formats(const Graph& graph);
+
+// The same of a cache's formats; `name`: as the user knows them.
+Result<void> check_gpu_cache(const KvFormats& format, std::string_view name);
 
 // The ranks beside a GPU's in a split.
 enum class GpuCompany : uint8_t {

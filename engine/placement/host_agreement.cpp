@@ -12,6 +12,7 @@
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_identity.h"
 #include "engine/placement/rank_device.h"
+#include "engine/placement/settings.h"
 
 namespace lockstep {
 namespace {
@@ -40,7 +41,7 @@ Result<Json> describe_common(const GgufFile& file, const Model& model, const Eng
   }
   common["isa"] = kernels.name;
   common["arithmetic"] = layout.arithmetic;
-  common["kv-format"] = options.kv_format;
+  common["kv-format"] = kv_format_name(options);
   common["context"] = options.context_tokens;
   common["kv-pages"] = options.kv_pages;
   common["sequences"] = options.sequence_count;

@@ -5,6 +5,7 @@
 
 #include "engine/base/digest.h"
 #include "engine/kernels/packed_matrix.h"
+#include "engine/placement/settings.h"
 
 namespace lockstep {
 namespace {
@@ -89,7 +90,7 @@ Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
   identity.kv = {{"context", options.context_tokens},
                  {"sequences", options.sequence_count},
                  {"pages", options.kv_pages},
-                 {"format", options.kv_format},
+                 {"format", kv_format_name(options)},
                  {"ranks", Json::array()}};
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const Plan plan =
@@ -116,7 +117,8 @@ Result<std::string> identify_pages(const GgufFile& file, const Model& model,
   for (size_t rank = 0; rank < layout.places.size(); ++rank) {
     const KvLayout kv = place_kv(model.graph, layout.split, layout.first_rank() + rank,
                                  layout.plan_options.kv_format, /*page_count=*/1);
-    identity["layers"].push_back({kv.page_bytes(), kv.part_bytes, static_cast<int>(kv.format)});
+    identity["layers"].push_back({kv.page_bytes(), kv.part_bytes, static_cast<int>(kv.format.keys),
+                                  static_cast<int>(kv.format.values)});
     for (const KvLayer& layer : kv.layers) {
       identity["layers"].push_back({layer.group, layer.head_count, layer.key_dimension,
                                     layer.value_dimension, layer.offset, layer.head_stride_bytes});

@@ -263,13 +263,13 @@ class Search {
   }
 
   std::optional<Remedy> smaller_kv_format(const Remedy& from) const {
-    if (layout_.kv_pages_held) return std::nullopt;
+    if (!may_take_another_format()) return std::nullopt;
     std::vector<std::string> formats = {"f16", "q8_0"};
     if (options_.kv_format != "f32") formats.erase(formats.begin());
     for (const std::string& format : formats) {
       Remedy remedy = from;
       set_kv_format(format, remedy);
-      if (format != options_.kv_format && works_in_place(remedy.options)) return remedy;
+      if (works_in_place(remedy.options)) return remedy;
     }
     return std::nullopt;
   }
@@ -372,7 +372,7 @@ class Search {
     if (layout_.plan_options.batch_tokens > kLeastBatchTokens && !options_.fixed_lengths) {
       savings.emplace_back([](Remedy& remedy) { set_batch_tokens(kLeastBatchTokens, remedy); });
     }
-    if (options_.kv_format != "q8_0" && !layout_.kv_pages_held && may_be_q8_0()) {
+    if (may_take_another_format() && may_be_q8_0()) {
       savings.emplace_back([](Remedy& remedy) { set_kv_format("q8_0", remedy); });
     }
     auto found = least_with(savings);
@@ -388,6 +388,15 @@ class Search {
       found = std::move(without);
     }
     return found;
+  }
+
+  // Not where formats of keys or values were chosen by themselves, nor to one of 4 bits: what that
+  // costs in accuracy is for the user to weigh.
+  bool may_take_another_format() const {
+    const std::string& format = options_.kv_format;
+    return !layout_.kv_pages_held && options_.kv_key_format.empty() &&
+           options_.kv_value_format.empty() &&
+           (format == "f32" || format == "f16" || format == "bf16");
   }
 
   bool may_be_q8_0() const {

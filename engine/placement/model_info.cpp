@@ -9,6 +9,7 @@
 
 #include "engine/graph/fusion/groups.h"
 #include "engine/kernels/attention.h"
+#include "engine/placement/settings.h"
 #include "engine/text/utf8.h"
 
 namespace lockstep {
@@ -81,11 +82,11 @@ ModelInfo describe_model(const GgufFile& file, const Model& model, const EngineO
   info.devices = layout.device_titles;
   info.instruction_set = layout.instruction_set;
   info.arithmetic = layout.arithmetic;
-  info.kv_format = options.kv_format;
+  info.kv_format = kv_format_name(options);
   info.kv_page_tokens = kPageTokens;
   info.batch_tokens = static_cast<uint32_t>(layout.plan_options.batch_tokens);
   Fingerprint fingerprint;
-  fingerprint.add(options.kv_format);
+  fingerprint.add(info.kv_format);
   for (const FileReader& part : file.readers()) {
     info.file_seconds = std::max(info.file_seconds, part.changed_ns() / 1'000'000'000);
     fingerprint.add(part.size_bytes());

@@ -5,6 +5,7 @@
 #include <ranges>
 #include <string>
 #include <string_view>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,19 +32,38 @@ void name_devices(const Topology& topology, const Settings& settings, ModelLayou
 Result<void> Placer::check_heads() const {
   for (const GraphNode& node : model_.graph.nodes()) {
     if (node.operation != Operation::kAttention) continue;
-    for (const size_t dimension : {node.head_dimension, node.value_dimension}) {
-      if (kv_format_fits(settings_.kv_format, dimension)) continue;
+    const KvFormats& format = settings_.kv_format;
+    const bool in_keys = has_values_in_keys(node);
+    const bool alike = format.keys == format.values;
+    const char* const of_keys = alike ? "--kv-format" : "--kv-key-format";
+    const char* const of_values = alike ? "--kv-format" : "--kv-value-format";
+    const std::tuple<KvFormat, size_t, const char*> stored[] = {
+        {format.keys, node.head_dimension, of_keys},
+        {in_keys ? format.keys : format.values, node.value_dimension,
+         in_keys ? of_keys : of_values}};
+    for (const auto& [stored_format, dimension, option] : stored) {
+      if (kv_format_fits(stored_format, dimension)) continue;
       return invalid_input(
           "KV format {} stores heads in blocks of 32, this model's heads have {} dimensions; use "
-          "--kv-format f16",
-          settings_.kv_format_name, dimension);
+          "{} f16",
+          settings_.kv_format_name, dimension, option);
+    }
+    const size_t turned = hadamard_dimensions(node.head_dimension);
+    if (in_keys && turns_heads(format.keys) && node.value_dimension % turned != 0) {
+      return invalid_input(
+          "KV format {} turns {} of a key's dimensions together, and this model's values are its "
+          "first {}, no multiple of them; use --kv-format q4_0 or q8_0",
+          settings_.kv_format_name, turned, node.value_dimension);
     }
   }
   return {};
 }
 
 Result<RankSizes> Placer::least_gpu_sizes() const {
-  if (machine_.topology.gpus.empty() || !check_gpu_formats(model_.graph)) return RankSizes();
+  if (machine_.topology.gpus.empty() || !check_gpu_formats(model_.graph) ||
+      !check_gpu_cache(settings_.kv_format, settings_.kv_format_name)) {
+    return RankSizes();
+  }
   const std::vector<double> alone = {1};
   const auto whole = split_graph(model_.graph, alone, Strategy::kGather);
   if (!whole) return std::unexpected(whole.error());

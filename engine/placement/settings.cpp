@@ -21,12 +21,21 @@ std::unexpected<Error> not_known(std::string_view what, const std::string& name,
   return invalid_input("{} \"{}\" is not known; known are {}", what, name, known);
 }
 
+const std::string& key_format(const EngineOptions& options) {
+  return options.kv_key_format.empty() ? options.kv_format : options.kv_key_format;
+}
+const std::string& value_format(const EngineOptions& options) {
+  return options.kv_value_format.empty() ? options.kv_format : options.kv_value_format;
+}
+
 Result<KvFormat> parse_kv_format(const std::string& name) {
   if (name == "f32") return KvFormat::kF32;
   if (name == "f16") return KvFormat::kF16;
   if (name == "bf16") return KvFormat::kBf16;
   if (name == "q8_0") return KvFormat::kQ8_0;
-  return not_known("KV format", name, "f16, bf16, f32 and q8_0");
+  if (name == "q4_0") return KvFormat::kQ4_0;
+  if (name == "q4_h") return KvFormat::kQ4H;
+  return not_known("KV format", name, "f16, bf16, f32, q8_0, q4_h and q4_0");
 }
 
 Result<std::optional<Strategy>> parse_strategy(const std::string& name) {
@@ -38,10 +47,12 @@ Result<std::optional<Strategy>> parse_strategy(const std::string& name) {
 }
 
 Result<void> parse_formats(const EngineOptions& options, Settings& settings) {
-  const auto kv_format = parse_kv_format(options.kv_format);
-  if (!kv_format) return std::unexpected(kv_format.error());
-  settings.kv_format = *kv_format;
-  settings.kv_format_name = options.kv_format;
+  const auto keys = parse_kv_format(key_format(options));
+  if (!keys) return std::unexpected(keys.error());
+  const auto values = parse_kv_format(value_format(options));
+  if (!values) return std::unexpected(values.error());
+  settings.kv_format = {*keys, *values};
+  settings.kv_format_name = kv_format_name(options);
   if (options.exchange_format != "f32" && options.exchange_format != "bf16") {
     return not_known("exchange format", options.exchange_format, "f32 and bf16");
   }
@@ -80,6 +91,12 @@ Result<void> parse_sizes(const EngineOptions& options, Settings& settings) {
 }
 
 }  // namespace
+
+std::string kv_format_name(const EngineOptions& options) {
+  const std::string& keys = key_format(options);
+  const std::string& values = value_format(options);
+  return keys == values ? keys : fmt::format("{}/{}", keys, values);
+}
 
 Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
                        const Machine& machine) {

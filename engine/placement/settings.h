@@ -29,8 +29,8 @@ struct Settings {
   Profile profile = Profile::kExact;     // of their arithmetic
   std::optional<DeviceChoice> devices;   // none: as the model fits ("auto")
   std::optional<Strategy> strategy;      // none: as the devices are ("auto")
-  KvFormat kv_format = KvFormat::kF16;
-  std::string kv_format_name;
+  KvFormats kv_format;
+  std::string kv_format_name;  // as kv_format_name() has it
   bool bf16_sums = false;
   FusionSet without_fusion = {};
 
@@ -66,6 +66,9 @@ struct Settings {
     return context_tokens != 0 ? context_tokens : trained_tokens;
   }
 };
+
+// The name of the cache's format; of keys and of values, "q8_0/q4_h", where they differ.
+std::string kv_format_name(const EngineOptions& options);
 
 // Fails with kInvalidInput for values that are not known or contradict one
 // another, and as choose_devices() does for devices that are not there.

@@ -15,6 +15,7 @@ namespace {
 struct EvaluateOptions {
   std::filesystem::path text;
   std::filesystem::path reference;
+  std::string reference_kv_format;
   uint32_t context = 512;
   uint32_t chunks = 0;
   uint32_t sequences = 8;
@@ -30,6 +31,10 @@ void add_options(CLI::App& app, EvaluateOptions& options) {
                  "The F32 or F16 file that the model was made of: adds the KL divergence of the "
                  "model from it")
       ->type_name("FILE");
+  app.add_option("--reference-kv-format", options.reference_kv_format,
+                 "The reference's number format of keys and values; with the model itself as the "
+                 "reference: what its own format costs [the model's]")
+      ->check(CLI::IsMember({"f16", "bf16", "f32", "q8_0", "q4_h", "q4_0"}));
   app.add_option("--context", options.context,
                  "Tokens of a chunk; the second half of each is scored [512]")
       ->check(CLI::Range(16U, 16777216U));
@@ -112,6 +117,9 @@ void print_json(const Evaluation& found, const ModelInfo& info, const EvaluateOp
                {"seconds", seconds}};
   if (found.comparison) {
     body["reference"] = {{"file", options.reference.string()}};
+    if (!options.reference_kv_format.empty()) {
+      body["reference"]["kv_format"] = options.reference_kv_format;
+    }
     body["reference"].update(to_json(*found.comparison));
   }
   std::cout << to_indented_text(body) << '\n';
@@ -128,6 +136,10 @@ Result<void> run(const Options& options, const EvaluateOptions& evaluate_options
   Result<std::unique_ptr<Engine>> reference = nullptr;
   if (!evaluate_options.reference.empty()) {
     engine.model = evaluate_options.reference;
+    if (!evaluate_options.reference_kv_format.empty()) {
+      engine.kv_format = evaluate_options.reference_kv_format;
+      engine.kv_key_format = engine.kv_value_format = "";
+    }
     reference = Engine::open(engine);
     if (!reference) return std::unexpected(reference.error());
   }

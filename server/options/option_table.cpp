@@ -25,6 +25,10 @@ std::optional<uint32_t> count_if_given(const Json& value) {
   return value.is_string() ? std::nullopt : std::optional(value.get<uint32_t>());
 }
 
+std::string name_or_automatic(const Json& value) {
+  return value == "auto" ? "" : value.get<std::string>();
+}
+
 // "3:1.5" as numbers; none if it is not such a list.
 std::optional<std::vector<double>> parse_shares(std::string_view text) {
   std::vector<double> shares;
@@ -178,10 +182,19 @@ const std::vector<OptionRow>& rows() {
        "Tokens of one pass at most; longer prompts are cut into several; auto: 512, and 2048 where "
        "only GPUs compute and have space for it",
        [](const Json& v, Options& o) { o.engine.batch_tokens = count_or_automatic(v); }},
-      {"kv-format", kAll, kChoice, "f16", 0, 0, {"f16", "bf16", "f32", "q8_0"},
-       "Number format of the KV cache; q8_0 takes half of f16, and heads of 32, 64, 96 ... "
-       "dimensions",
+      {"kv-format", kAll, kChoice, "f16", 0, 0, {"f16", "bf16", "f32", "q8_0", "q4_h", "q4_0"},
+       "Number format of the KV cache; q8_0 takes half of f16, q4_h and q4_0 a quarter, all of "
+       "them for heads of 32, 64, 96 ... dimensions. q4_h turns heads first, which costs less "
+       "accuracy; those of 4 bits are for processors alone",
        [](const Json& v, Options& o) { o.engine.kv_format = v.get<std::string>(); }},
+      {"kv-key-format", kAll, kChoice, "auto", 0, 0,
+       {"auto", "f16", "bf16", "f32", "q8_0", "q4_h", "q4_0"},
+       "Number format of keys; auto: --kv-format's. Other ones than values' are for processors",
+       [](const Json& v, Options& o) { o.engine.kv_key_format = name_or_automatic(v); }},
+      {"kv-value-format", kAll, kChoice, "auto", 0, 0,
+       {"auto", "f16", "bf16", "f32", "q8_0", "q4_h", "q4_0"},
+       "Number format of values; auto: --kv-format's",
+       [](const Json& v, Options& o) { o.engine.kv_value_format = name_or_automatic(v); }},
       {"cache-memory", kServe, kInteger, 0, 0, 16777216, {},
        "MiB of the host's memory, set aside at the start, for pages that make way in the KV cache; "
        "0: none",
@@ -196,9 +209,7 @@ const std::vector<OptionRow>& rows() {
       {"isa", kAll, kText, "auto", 0, 0, {},
        "Instruction set of the kernels (scalar, avx2, avx512, avx512bf16, amx); auto: the best "
        "this machine has",
-       [](const Json& v, Options& o) {
-         o.engine.instruction_set = v == "auto" ? "" : v.get<std::string>();
-       }},
+       [](const Json& v, Options& o) { o.engine.instruction_set = name_or_automatic(v); }},
       {"arithmetic", kAll, kChoice, "auto", 0, 0, {"auto", "exact", "fast"},
        "exact: prompts and generation compute one function, the same on every machine; fast: each "
        "the fastest there is; auto: what the instruction set's table says",

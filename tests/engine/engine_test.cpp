@@ -360,6 +360,11 @@ TEST_F(EngineTest, an_unknown_instruction_set_or_kv_format_is_named) {
   opened = Engine::open(options_);
   ASSERT_FALSE(opened.has_value());
   EXPECT_NE(opened.error().message.find("f13"), std::string::npos);
+  options_.kv_format = "f16";
+  options_.kv_value_format = "q3";
+  opened = Engine::open(options_);
+  ASSERT_FALSE(opened.has_value());
+  EXPECT_NE(opened.error().message.find("q3"), std::string::npos);
 }
 
 TEST_F(EngineTest, a_measurement_that_does_not_fit_says_what_to_raise) {

@@ -61,7 +61,7 @@ EngineOptions make_options(FuzzedDataProvider& input, const std::string& path) {
   options.kv_pages = 1;
   options.sequence_count = 1;
   options.batch_tokens = 4;
-  options.kv_format = input.PickValueInArray({"f16", "bf16", "f32", "q8_0"});
+  options.kv_format = input.PickValueInArray({"f16", "bf16", "f32", "q8_0", "q4_h", "q4_0"});
   options.arithmetic = input.ConsumeBool() ? "exact" : "fast";
   return options;
 }

@@ -124,9 +124,27 @@ def test_another_model_or_format_finds_nothing(start, tmp_path):
     ask(daemon)
     daemon.process.send_signal(signal.SIGTERM)
     daemon.process.wait()
-    daemon = start(*SMALL, *tiers, "--kv-format", "f32").wait_until_ready()
-    assert ask(daemon)[1] == 0
-    assert daemon.metric("lockstep_cache_tier_hits_total", tier="disk") == 0
+    for options in (("--kv-format", "f32"), ("--kv-value-format", "bf16"),
+                    ("--kv-key-format", "bf16")):
+        daemon = start(*SMALL, *tiers, *options).wait_until_ready()
+        assert ask(daemon)[1] == 0, options
+        assert daemon.metric("lockstep_cache_tier_hits_total", tier="disk") == 0, options
+        daemon.process.send_signal(signal.SIGTERM)
+        daemon.process.wait()
+
+
+@pytest.mark.parametrize("options", [("--kv-format", "q4_h"),
+                                     ("--kv-key-format", "q8_0", "--kv-value-format", "q4_h")])
+def test_formats_of_less_than_16_bits_go_on_after_a_restart(start, tmp_path, model_path, options):
+    arguments = (*SMALL, *options, "--cache-dir", str(tmp_path / "cache"), "--cache-disk", "1")
+    daemon = start(*arguments, model=model_path).wait_until_ready()
+    first, _ = ask(daemon)
+    daemon.process.send_signal(signal.SIGTERM)
+    daemon.process.wait()
+    daemon = start(*arguments, model=model_path).wait_until_ready()
+    again, found = ask(daemon)
+    assert again == first and found > 0
+    assert daemon.metric("lockstep_cache_tier_hits_total", tier="disk") > 0
 
 
 def test_a_second_daemon_goes_on_without_the_files(start, tmp_path):

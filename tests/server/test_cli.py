@@ -79,6 +79,7 @@ def test_the_instruction_set_may_come_from_the_environment():
         (["--port", "1.5"], "--port"),
         (["--port"], "--port"),
         (["--kv-format", "f8"], "--kv-format"),
+        (["--kv-value-format", "q4"], "--kv-value-format"),
         (["--workers", "-1"], "--workers"),
         (["--context", "many"], "--context"),
         (["--drain-seconds", "nan"], "--drain-seconds"),

@@ -63,6 +63,20 @@ def test_a_model_is_at_no_distance_from_itself(model_path, text_path):
     assert than["perplexity"] == body["perplexity"]
 
 
+def test_a_cache_format_is_compared_with_another(model_path, text_path):
+    options = ["--chunks", "2", "--reference", model_path, "--reference-kv-format", "f16"]
+    divergence = {}
+    for name in ("f16", "q8_0", "q4_h"):
+        body = evaluate_json(model_path, text_path, *options, "--kv-format", name)
+        assert body["kv_format"] == name and body["reference"]["kv_format"] == "f16"
+        divergence[name] = body["reference"]["kl_divergence"]["mean"]
+    assert divergence["f16"] == 0 < divergence["q8_0"] < divergence["q4_h"]
+    mixed = evaluate_json(model_path, text_path, *options, "--kv-format", "q4_h",
+                          "--kv-key-format", "q8_0")
+    assert mixed["kv_format"] == "q8_0/q4_h"
+    assert 0 < mixed["reference"]["kl_divergence"]["mean"] < divergence["q4_h"]
+
+
 def test_any_ranks_and_passes_give_the_same_figures(model_path, text_path):
     first = evaluate_json(model_path, text_path, "--chunks", "2")
     for options in (["--ranks", "2"], ["--workers", "1"], ["--batch-tokens", "24"]):

@@ -65,8 +65,7 @@ inline void write_outputs(const AttentionArguments& arguments, size_t first, siz
   }
 }
 
-template <KvFormat kFormat>
-inline void attend_in_format(const AttentionArguments& arguments) {
+inline void attend(const AttentionArguments& arguments) {
   const size_t rows = arguments.token_count * arguments.query_count;
   const size_t padded = padded_dimension(arguments.value_dimension);
   AttentionBlock block;
@@ -81,8 +80,8 @@ inline void attend_in_format(const AttentionArguments& arguments) {
     const size_t end = block.rows.keys[count - 1].end;
     size_t chunk = block.rows.keys[0].begin / kAttentionChunkTokens;
     for (; chunk * kAttentionChunkTokens < end; ++chunk) {
-      take_chunk<kFormat>(arguments, chunk, (chunk + 1) * kAttentionChunkTokens < end, block.rows,
-                          block.scratch, chunk_result);
+      take_chunk(arguments, chunk, (chunk + 1) * kAttentionChunkTokens < end, block.rows,
+                 block.scratch, chunk_result);
       merge_rows(count, block.rows.seeing, padded, chunk_result, block.states, block.output);
     }
     write_outputs(arguments, first, count, block.states, block.output);
@@ -97,15 +96,12 @@ inline ChunkResult partial_result(const AttentionArguments& arguments, size_t fi
           partial + 2 * maximums + first * padded_dimension(arguments.value_dimension)};
 }
 
-template <KvFormat kFormat>
-inline void attend_chunk_in_format(const AttentionArguments& arguments, size_t chunk,
-                                   float* partial) {
+inline void attend_chunk(const AttentionArguments& arguments, size_t chunk, float* partial) {
   RowBlock block;
   ChunkScratch scratch;
   for (size_t first = 0; first < arguments.query_count; first += block.count) {
     begin_block(arguments, first, block);
-    take_chunk<kFormat>(arguments, chunk, false, block, scratch,
-                        partial_result(arguments, first, partial));
+    take_chunk(arguments, chunk, false, block, scratch, partial_result(arguments, first, partial));
   }
 }
 
@@ -127,32 +123,6 @@ inline void merge_chunks(const AttentionArguments& arguments, const float* parti
                  output);
     }
     write_outputs(arguments, first, count, &state, output);
-  }
-}
-
-inline void attend(const AttentionArguments& arguments) {
-  switch (arguments.format) {
-    case KvFormat::kF32:
-      return attend_in_format<KvFormat::kF32>(arguments);
-    case KvFormat::kF16:
-      return attend_in_format<KvFormat::kF16>(arguments);
-    case KvFormat::kBf16:
-      return attend_in_format<KvFormat::kBf16>(arguments);
-    case KvFormat::kQ8_0:
-      return attend_in_format<KvFormat::kQ8_0>(arguments);
-  }
-}
-
-inline void attend_chunk(const AttentionArguments& arguments, size_t chunk, float* partial) {
-  switch (arguments.format) {
-    case KvFormat::kF32:
-      return attend_chunk_in_format<KvFormat::kF32>(arguments, chunk, partial);
-    case KvFormat::kF16:
-      return attend_chunk_in_format<KvFormat::kF16>(arguments, chunk, partial);
-    case KvFormat::kBf16:
-      return attend_chunk_in_format<KvFormat::kBf16>(arguments, chunk, partial);
-    case KvFormat::kQ8_0:
-      return attend_chunk_in_format<KvFormat::kQ8_0>(arguments, chunk, partial);
   }
 }
 

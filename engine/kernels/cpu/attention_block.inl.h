@@ -81,6 +81,10 @@ inline size_t block_rows(size_t padded) {
   return smaller(tiles, kBlockTiles) * kAttentionTileRows;
 }
 
+inline KvFormat stored_value_format(const AttentionArguments& arguments) {
+  return arguments.values == nullptr ? arguments.format.keys : arguments.format.values;
+}
+
 // The keys that token `token` of the arguments sees, by position.
 inline TokenRange seen_keys(const AttentionArguments& arguments, size_t token) {
   const size_t position = arguments.position + token;

@@ -28,8 +28,8 @@ struct PageRows {
   const std::byte* elements;
   size_t strip_vectors;
   size_t strip_elements;
-  // The scales of kQ8_0 alone: in f32 and otherwise as they are stored; for values, how many a
-  // token has.
+  // Scales, of the formats that have them, in the order in which they are stored; for values, how
+  // many a token has.
   const float* scales;
   size_t token_scales;
 
@@ -53,6 +53,34 @@ struct Ahead {
   }
 };
 
+constexpr bool has_scales(KvFormat format) {
+  return format == KvFormat::kQ8_0 || format == KvFormat::kQ4_0;
+}
+
+// The bytes of so many elements in front of their scales.
+constexpr size_t quant_bytes(KvFormat format, size_t elements) {
+  return format == KvFormat::kQ4_0 ? elements / 2 : elements;
+}
+
+// Calls function<kFormat>() for the form in which elements of `format` are stored.
+template <typename Function>
+inline void with_stored_form(KvFormat format, Function function) {
+  switch (format) {
+    case KvFormat::kF32:
+      return function.template operator()<KvFormat::kF32>();
+    case KvFormat::kF16:
+      return function.template operator()<KvFormat::kF16>();
+    case KvFormat::kBf16:
+      return function.template operator()<KvFormat::kBf16>();
+    case KvFormat::kQ8_0:
+      return function.template operator()<KvFormat::kQ8_0>();
+    case KvFormat::kQ4_0:
+    case KvFormat::kQ4H:
+      return function.template operator()<KvFormat::kQ4_0>();
+  }
+}
+
+// Elements with a place of their own: not of kQ4_0.
 template <KvFormat kFormat>
 inline F32x16 load_elements(const std::byte* block, size_t index) {
   if constexpr (kFormat == KvFormat::kF32) {
@@ -66,11 +94,33 @@ inline F32x16 load_elements(const std::byte* block, size_t index) {
   }
 }
 
+// Vector `vector` of a stored key's dimension, without its scale; `index` is its first element's.
+template <KvFormat kFormat>
+inline F32x16 load_key_elements(const std::byte* block, size_t index, size_t dimension,
+                                size_t vector) {
+  if constexpr (kFormat == KvFormat::kQ4_0) {
+    const size_t row = dimension / kKvBlockDimensions * 16 + dimension % 16;
+    return load_nibbles(block + row * kPageTokens + vector * 16, dimension / 16 % 2);
+  } else {
+    return load_elements<kFormat>(block, index);
+  }
+}
+
+// Vector `vector` of a stored value, likewise.
+template <KvFormat kFormat>
+inline F32x16 load_value_elements(const std::byte* block, size_t index, size_t vector) {
+  if constexpr (kFormat == KvFormat::kQ4_0) {
+    return load_nibbles(block + (index - vector % 2 * 16) / 2, vector % 2);
+  } else {
+    return load_elements<kFormat>(block, index);
+  }
+}
+
 // Element `index` of the keys and the 15 after it: vector `vector` of `dimension`.
 template <KvFormat kFormat>
 inline F32x16 load_key(const PageRows& keys, size_t index, size_t dimension, size_t vector) {
-  const F32x16 elements = load_elements<kFormat>(keys.elements, index);
-  if constexpr (kFormat == KvFormat::kQ8_0) {
+  const F32x16 elements = load_key_elements<kFormat>(keys.elements, index, dimension, vector);
+  if constexpr (has_scales(kFormat)) {
     const size_t scale = dimension / kKvBlockDimensions * kPageTokens + vector * 16;
     return mul(elements, load(keys.scales + scale));
   } else {
@@ -81,8 +131,8 @@ inline F32x16 load_key(const PageRows& keys, size_t index, size_t dimension, siz
 // Element `index` of the values and the 15 after it: vector `vector` of `token`.
 template <KvFormat kFormat>
 inline F32x16 load_value(const PageRows& values, size_t index, size_t token, size_t vector) {
-  const F32x16 elements = load_elements<kFormat>(values.elements, index);
-  if constexpr (kFormat == KvFormat::kQ8_0) {
+  const F32x16 elements = load_value_elements<kFormat>(values.elements, index, vector);
+  if constexpr (has_scales(kFormat)) {
     const size_t scale = token * values.token_scales + vector * 16 / kKvBlockDimensions;
     return mul(elements, broadcast(values.scales[scale]));
   } else {

@@ -88,7 +88,7 @@ inline F32x16 take_unit_probabilities(TokenRange columns, float maximum, F32x16 
 }
 
 // A block's rows over all chunks.
-template <KvFormat kFormat, typename Unit>
+template <typename Unit>
 class UnitAttention {
  public:
   UnitAttention(const AttentionArguments& arguments, Unit& unit, UnitAttentionScratch& scratch)
@@ -172,17 +172,21 @@ class UnitAttention {
               [&](const std::byte* keys, const std::byte* values, size_t page, TokenRange in_page) {
                 uint16_t* to = scratch_.values +
                                page * kPageTokens / kProductDepth * tiles_ * kOperandElements;
-                if (!in_keys) return pack_values<kFormat>(values, padded_, in_page, to);
-                pack_values_in_keys<kFormat>(
-                    stored_rows<kFormat>(keys, dimensions_, kPageVectors, scratch_.scales),
-                    arguments_.value_dimension, in_page, to);
+                with_stored_form(stored_value_format(arguments_), [&]<KvFormat kFormat>() {
+                  if (!in_keys) return pack_values<kFormat>(values, padded_, in_page, to);
+                  pack_values_in_keys<kFormat>(
+                      stored_rows<kFormat>(keys, dimensions_, kPageVectors, scratch_.scales),
+                      arguments_.value_dimension, in_page, to);
+                });
               });
   }
   void pack_page_keys(size_t chunk, TokenRange tokens) {
     each_page(chunk, tokens,
               [&](const std::byte* keys, const std::byte*, size_t page, TokenRange in_page) {
-                pack_keys<kFormat>(keys, dimensions_, in_page,
-                                   scratch_.keys + page * kPageTokens * steps_ * kProductDepth);
+                uint16_t* to = scratch_.keys + page * kPageTokens * steps_ * kProductDepth;
+                with_stored_form(arguments_.format.keys, [&]<KvFormat kFormat>() {
+                  pack_keys<kFormat>(keys, dimensions_, in_page, to);
+                });
               });
   }
   template <typename Function>
@@ -428,29 +432,15 @@ class UnitAttention {
   size_t chunk_first_ = 0;
 };
 
-template <KvFormat kFormat, typename Unit>
-inline void attend_through_unit(const AttentionArguments& arguments) {
+template <typename Unit>
+[[gnu::noinline]] void attend_bf16(const AttentionArguments& arguments) {
   UnitAttentionScratch scratch;
   Unit unit;
   unit.shape(kProductSide, kProductSide);
-  UnitAttention<kFormat, Unit> attention(arguments, unit, scratch);
+  UnitAttention<Unit> attention(arguments, unit, scratch);
   const size_t rows = arguments.token_count * arguments.query_count;
   for (size_t first = 0; first < rows; first += attention.rows_most()) {
     attention.run(first, smaller(rows - first, attention.rows_most()));
-  }
-}
-
-template <typename Unit>
-[[gnu::noinline]] void attend_bf16(const AttentionArguments& arguments) {
-  switch (arguments.format) {
-    case KvFormat::kF32:
-      return attend_through_unit<KvFormat::kF32, Unit>(arguments);
-    case KvFormat::kF16:
-      return attend_through_unit<KvFormat::kF16, Unit>(arguments);
-    case KvFormat::kBf16:
-      return attend_through_unit<KvFormat::kBf16, Unit>(arguments);
-    case KvFormat::kQ8_0:
-      return attend_through_unit<KvFormat::kQ8_0, Unit>(arguments);
   }
 }
 

@@ -22,8 +22,9 @@ constexpr size_t depth_steps(size_t count) {
 }
 
 // The first of the scales of a page's keys or values, in a block of that many elements.
+template <KvFormat kFormat>
 inline const uint16_t* block_scales(const std::byte* block, size_t elements) {
-  return reinterpret_cast<const uint16_t*>(block + elements);
+  return reinterpret_cast<const uint16_t*>(block + quant_bytes(kFormat, elements));
 }
 
 // Stores 16 pairs of elements, `first` and `second` being where they lie in the block.
@@ -38,10 +39,11 @@ template <KvFormat kFormat>
     const auto* keys = reinterpret_cast<const uint16_t*>(block);
     if (has_second) return store_stored_pairs(to, keys + first, keys + second);
   }
-  F32x16 even = load_elements<kFormat>(block, first);
-  F32x16 odd = has_second ? load_elements<kFormat>(block, second) : zero();
-  if constexpr (kFormat == KvFormat::kQ8_0) {
-    const uint16_t* scales = block_scales(block, head_dimension * kPageTokens);
+  F32x16 even = load_key_elements<kFormat>(block, first, dimension, vector);
+  F32x16 odd =
+      has_second ? load_key_elements<kFormat>(block, second, dimension + 1, vector) : zero();
+  if constexpr (has_scales(kFormat)) {
+    const uint16_t* scales = block_scales<kFormat>(block, head_dimension * kPageTokens);
     const F32x16 scale =
         load_half(scales + dimension / kKvBlockDimensions * kPageTokens + vector * 16);
     even = mul(even, scale);
@@ -73,11 +75,11 @@ template <KvFormat kFormat>
 [[gnu::always_inline]] inline F32x16 read_value(const std::byte* block, size_t padded, size_t token,
                                                 size_t vector, TokenRange tokens) {
   if (token < tokens.begin || token >= tokens.end) return zero();
-  const F32x16 elements = load_elements<kFormat>(block, token * padded + vector * 16);
-  if constexpr (kFormat == KvFormat::kQ8_0) {
+  const F32x16 elements = load_value_elements<kFormat>(block, token * padded + vector * 16, vector);
+  if constexpr (has_scales(kFormat)) {
     const size_t blocks = padded / kKvBlockDimensions;
     alignas(64) uint16_t scale[16];
-    const uint16_t* scales = block_scales(block, padded * kPageTokens);
+    const uint16_t* scales = block_scales<kFormat>(block, padded * kPageTokens);
     for (uint16_t& each : scale) each = scales[token * blocks + vector * 16 / kKvBlockDimensions];
     return mul(elements, load_half(scale));
   } else {

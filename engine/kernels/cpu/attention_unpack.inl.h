@@ -15,8 +15,9 @@ namespace {
 template <KvFormat kFormat>
 inline PageRows stored_rows(const std::byte* block, size_t rows, size_t vectors, float* scales) {
   const size_t count = rows * vectors * 16 / kKvBlockDimensions;
-  if constexpr (kFormat == KvFormat::kQ8_0) {
-    const auto* halves = reinterpret_cast<const uint16_t*>(block + rows * vectors * 16);
+  if constexpr (has_scales(kFormat)) {
+    const auto* halves =
+        reinterpret_cast<const uint16_t*>(block + quant_bytes(kFormat, rows * vectors * 16));
     for (size_t i = 0; i < count; i += 16) store(scales + i, load_half(halves + i));
   }
   return {block, vectors, 0, scales, vectors * 16 / kKvBlockDimensions};

@@ -188,7 +188,6 @@ inline void add_pages(const AttentionArguments& arguments, const ChunkPages& pag
 // One chunk, of which at least one row sees something, for all rows of the block; with `has_next`
 // they see the next one too. Rows that see nothing of it get a maximum of -FLT_MAX and a sum and an
 // output of 0.
-template <KvFormat kFormat>
 inline void take_chunk(const AttentionArguments& arguments, size_t chunk, bool has_next,
                        RowBlock& block, ChunkScratch& scratch, const ChunkResult& result) {
   view_chunk(chunk, block);
@@ -196,7 +195,9 @@ inline void take_chunk(const AttentionArguments& arguments, size_t chunk, bool h
   const TokenRange seen = {block.views[block.seeing.begin].begin,
                            block.views[block.seeing.end - 1].end};
   const ChunkPages pages = find_pages(arguments, chunk, seen, has_next);
-  score_pages<kFormat>(arguments, pages, block, scratch);
+  with_stored_form(arguments.format.keys, [&]<KvFormat kFormat>() {
+    score_pages<kFormat>(arguments, pages, block, scratch);
+  });
   const bool changes = changes_scores(arguments);
   for (size_t row = 0; row < block.count; ++row) {
     float* scores = scratch.scores + row * kAttentionChunkTokens;
@@ -209,7 +210,9 @@ inline void take_chunk(const AttentionArguments& arguments, size_t chunk, bool h
     result.sums[row] = take_probabilities(block.views[row], result.maximums[row], scores);
   }
   set_zero(block.count * padded_dimension(arguments.value_dimension), result.output);
-  add_pages<kFormat>(arguments, pages, block, scratch, result.output);
+  with_stored_form(stored_value_format(arguments), [&]<KvFormat kFormat>() {
+    add_pages<kFormat>(arguments, pages, block, scratch, result.output);
+  });
 }
 
 }  // namespace

@@ -102,6 +102,15 @@ inline F32x16 load_int8(const std::byte* p) {
   return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(low)),
           _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(high))};
 }
+// The lower (half 0) or upper (half 1) 4 bits of 16 bytes, less 8.
+inline F32x16 load_nibbles(const std::byte* p, size_t half) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i shifted = _mm_srl_epi16(bytes, _mm_cvtsi32_si128(static_cast<int>(half * 4)));
+  const __m128i nibbles = _mm_and_si128(shifted, _mm_set1_epi8(15));
+  const __m128i numbers = _mm_sub_epi8(nibbles, _mm_set1_epi8(8));
+  return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(numbers)),
+          _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(numbers, 8)))};
+}
 // Rounds to nearest even; for storing.
 inline void store_half(uint16_t* p, F32x16 a) {
   constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;

@@ -91,6 +91,14 @@ inline F32x16 load_int8(const std::byte* p) {
   return {_mm512_cvtepi32_ps(
       _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))))};
 }
+// The lower (half 0) or upper (half 1) 4 bits of 16 bytes, less 8.
+inline F32x16 load_nibbles(const std::byte* p, size_t half) {
+  const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  const __m512 numbers = _mm512_setr_ps(-8, -7, -6, -5, -4, -3, -2, -1, 0, 1, 2, 3, 4, 5, 6, 7);
+  // The permutation heeds the lowest 4 bits of an index alone.
+  const __m128i shift = _mm_cvtsi32_si128(static_cast<int>(half * 4));
+  return {_mm512_permutexvar_ps(_mm512_srl_epi32(bytes, shift), numbers)};
+}
 // Rounds to nearest even; for storing.
 inline void store_half(uint16_t* p, F32x16 a) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),

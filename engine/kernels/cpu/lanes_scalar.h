@@ -97,6 +97,13 @@ inline F32x16 load_bf16(const uint16_t* p) {
 inline F32x16 load_int8(const std::byte* p) {
   return each_lane([&](size_t i) { return static_cast<float>(static_cast<int8_t>(p[i])); });
 }
+// The lower (half 0) or upper (half 1) 4 bits of 16 bytes, less 8.
+inline F32x16 load_nibbles(const std::byte* p, size_t half) {
+  return each_lane([&](size_t i) {
+    return static_cast<float>(static_cast<int>(static_cast<unsigned>(p[i]) >> (half * 4) & 15U) -
+                              8);
+  });
+}
 // Rounds to nearest even; for storing.
 inline void store_half(uint16_t* p, F32x16 a) {
   for (size_t i = 0; i < 16; ++i) p[i] = float_to_half(a.v[i]);

@@ -7,6 +7,7 @@
 #include "engine/kernels/cpu/convolution.inl.h"
 #include "engine/kernels/cpu/delta_net.inl.h"
 #include "engine/kernels/cpu/elementwise.inl.h"
+#include "engine/kernels/cpu/hadamard.inl.h"
 #include "engine/kernels/cpu/matmul_bf16.inl.h"
 #include "engine/kernels/cpu/matmul_bf16_dots.inl.h"
 #include "engine/kernels/cpu/matmul_floats.inl.h"
@@ -74,6 +75,7 @@ constexpr KernelTable make_row(std::string_view name) {
       .apply_scan = apply_scan,
       .apply_scan_heads = apply_scan_heads,
       .append_kv = append_kv,
+      .hadamard = hadamard,
   };
 }
 

@@ -11,7 +11,8 @@ constexpr unsigned kKeyPiece = 8;    // dimensions of a key
 constexpr unsigned kValuePiece = 4;  // dimensions of the values of two neighbours
 constexpr unsigned kSlots = static_cast<unsigned>(kPageTokens);
 
-// Calls work<kFormat>() for `format`: kernels are made for one format each.
+// Calls work<kFormat>() for `format`: kernels are made for one format each. Formats of 4 bits have
+// none, and placement refuses them (check_gpu_cache()).
 template <typename Work>
 void with_kv_format(KvFormat format, const Work& work) {
   switch (format) {
@@ -23,6 +24,9 @@ void with_kv_format(KvFormat format, const Work& work) {
       return work.template operator()<KvFormat::kBf16>();
     case KvFormat::kQ8_0:
       return work.template operator()<KvFormat::kQ8_0>();
+    case KvFormat::kQ4_0:
+    case KvFormat::kQ4H:
+      break;
   }
 }
 

@@ -32,6 +32,12 @@ void treat_head(const AttendStep& step, const Pass& pass, size_t token, const fl
   }
 }
 
+// Turns a key, a query or a value as the cache's format wants it.
+void turn_head(const Pass& pass, KvFormat format, size_t dimensions, float* head) {
+  if (!turns_heads(format)) return;
+  pass.kernels.hadamard(hadamard_dimensions(dimensions), dimensions, head);
+}
+
 void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, size_t head) {
   const KvLayout& kv = pass.kv;
   const BatchToken& where = pass.batch.tokens[token];
@@ -43,11 +49,18 @@ void append_to_cache(const AttendStep& step, const Pass& pass, size_t token, siz
   std::memcpy(key, pass.at(prepare.keys) + token * prepare.key_stride + head * step.head_dimension,
               step.head_dimension * sizeof(float));
   treat_head(step, pass, token, pass.at(prepare.key_norm), key);
+  turn_head(pass, kv.format.keys, step.head_dimension, key);
   const size_t value_dimension = layer.stored_value_dimension();
-  const float* const value =
-      value_dimension == 0
-          ? nullptr
-          : pass.at(prepare.values) + token * prepare.value_stride + head * value_dimension;
+  const float* value = nullptr;
+  alignas(64) float turned[kMaxHeadDimension];
+  if (value_dimension != 0) {
+    value = pass.at(prepare.values) + token * prepare.value_stride + head * value_dimension;
+    if (turns_heads(kv.format.values)) {
+      std::memcpy(turned, value, value_dimension * sizeof(float));
+      turn_head(pass, kv.format.values, value_dimension, turned);
+      value = turned;
+    }
+  }
   pass.kernels.append_kv({kv.format, step.head_dimension, value_dimension, key, value},
                          where.position % kPageTokens, keys, keys + kv.keys_bytes(step.layer));
 }
@@ -73,8 +86,9 @@ class Queries {
       float* own = rows_ + token * heads.size() * step.head_dimension;
       std::memcpy(own, row, heads.size() * step.head_dimension * sizeof(float));
       for (size_t head = 0; head < heads.size(); ++head) {
-        treat_head(step, pass, block.token + token, pass.at(step.prepare.query_norm),
-                   own + head * step.head_dimension);
+        float* query = own + head * step.head_dimension;
+        treat_head(step, pass, block.token + token, pass.at(step.prepare.query_norm), query);
+        turn_head(pass, pass.kv.format.keys, step.head_dimension, query);
       }
     }
   }
@@ -119,7 +133,22 @@ AttentionArguments arguments_of(const AttendStep& step, const Pass& pass, const 
           .output_token_stride = step.output_stride};
 }
 
+// Outputs are sums of values as they are stored: turns them back. Values in keys are what the
+// keys' matrices have turned.
+void turn_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& block, Range heads) {
+  const bool in_keys = pass.kv.layers[step.layer].has_values_in_keys;
+  const KvFormats& format = pass.kv.format;
+  if (!turns_heads(in_keys ? format.keys : format.values)) return;
+  const size_t size = hadamard_dimensions(in_keys ? step.head_dimension : step.value_dimension);
+  for (size_t token = block.token; token < block.token + block.count; ++token) {
+    pass.kernels.hadamard(
+        size, heads.size() * step.value_dimension,
+        pass.at(step.output) + token * step.output_stride + heads.begin * step.value_dimension);
+  }
+}
+
 void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& block, Range heads) {
+  turn_outputs(step, pass, block, heads);
   if (!step.forms) return;
   const Range columns = {heads.begin * step.value_dimension, heads.end * step.value_dimension};
   for (size_t token = block.token; token < block.token + block.count; ++token) {

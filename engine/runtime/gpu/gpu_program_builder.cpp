@@ -439,7 +439,7 @@ class GpuProgram::Builder {
 
   GpuKvLayer layer_of(const AttendStep& step) const {
     const KvLayer& layer = plan_.kv.layers[step.layer];
-    return {.format = plan_.kv.format,
+    return {.format = plan_.kv.format.keys,
             .key_dimension = static_cast<unsigned>(layer.key_dimension),
             .value_dimension = static_cast<unsigned>(layer.value_dimension),
             .blocks = at(plan_.kv.keys(step.layer, 0)),

@@ -21,9 +21,9 @@ namespace {
 
 // One page's blocks of one KV head.
 struct Page {
-  Page(KvFormat format, size_t head_dimension, uint8_t filler)
-      : keys(key_block_bytes(format, head_dimension), std::byte{filler}),
-        values(value_block_bytes(format, head_dimension), std::byte{filler}) {}
+  Page(const KvFormats& format, size_t head_dimension, uint8_t filler)
+      : keys(key_block_bytes(format.keys, head_dimension), std::byte{filler}),
+        values(value_block_bytes(format.values, head_dimension), std::byte{filler}) {}
 
   std::vector<std::byte> keys;
   std::vector<std::byte> values;
@@ -49,6 +49,8 @@ uint32_t stored_bits(KvFormat format, float value) {
     case KvFormat::kBf16:
       return float_to_bf16(value);
     case KvFormat::kQ8_0:
+    case KvFormat::kQ4_0:
+    case KvFormat::kQ4H:
       break;
   }
   return 0;
@@ -159,13 +161,46 @@ void expect_scale(uint16_t stored, uint16_t expected, const std::string& what) {
   }
 }
 
-// Keys from the blocks, values from the same in reverse order; nothing else in the page changes.
-TEST(AppendKv, quantizes_blocks_of_32) {
-  std::vector<std::vector<float>> blocks = hard_blocks();
+// Puts a block's quants and its scale where the page should have them; the scale of a block that is
+// not finite may be any NaN.
+class ExpectedQuants {
+ public:
+  ExpectedQuants(KvFormat format, size_t head_dimension, std::vector<std::byte> block)
+      : format_(format),
+        scales_(kv_quant_bytes(format, head_dimension)),
+        block_(std::move(block)) {}
+
+  void set(const KvQuants& numbers, const std::vector<KvQuantPlace>& places) {
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      std::byte& byte = block_[places[i].byte];
+      if (format_ == KvFormat::kQ8_0) {
+        byte = static_cast<std::byte>(numbers.quants[i]);
+        continue;
+      }
+      byte &= ~(std::byte{15} << places[i].bit);
+      byte |= static_cast<std::byte>(static_cast<unsigned>(numbers.quants[i] + 8) << places[i].bit);
+    }
+  }
+  void set_scale(size_t index, uint16_t expected, const std::vector<std::byte>& stored,
+                 const std::string& what) {
+    uint16_t scale = 0;
+    std::memcpy(&scale, &stored[scales_ + index * 2], 2);
+    expect_scale(scale, expected, what);
+    std::memcpy(&block_[scales_ + index * 2], &scale, 2);
+  }
+  const std::vector<std::byte>& block() const { return block_; }
+
+ private:
+  KvFormat format_;
+  size_t scales_;
+  std::vector<std::byte> block_;
+};
+
+void expect_quantized(const KernelTable& table, KvFormat format, size_t slot) {
+  const std::vector<std::vector<float>> blocks = hard_blocks();
   const size_t count = blocks.size();
   const size_t head_dimension = count * kKvBlockDimensions;
   ASSERT_LE(head_dimension, 1024U);
-  const size_t quants = head_dimension * kPageTokens;
   std::vector<float> key;
   std::vector<float> value;
   for (size_t block = 0; block < count; ++block) {
@@ -173,49 +208,59 @@ TEST(AppendKv, quantizes_blocks_of_32) {
     const auto& other = blocks[count - 1 - block];
     value.insert(value.end(), other.begin(), other.end());
   }
+  Page page(format, head_dimension, 0xA5);
+  ExpectedQuants keys(format, head_dimension, page.keys);
+  ExpectedQuants values(format, head_dimension, page.values);
+  table.append_kv({format, head_dimension, head_dimension, key.data(), value.data()}, slot,
+                  page.keys.data(), page.values.data());
+  for (size_t block = 0; block < count; ++block) {
+    const std::string what = std::string(table.name) + " " + format_name(format) + ", block " +
+                             std::to_string(block) + ", slot " + std::to_string(slot);
+    const size_t begin = block * kKvBlockDimensions;
+    std::vector<KvQuantPlace> key_places;
+    std::vector<KvQuantPlace> value_places;
+    for (size_t i = begin; i < begin + kKvBlockDimensions; ++i) {
+      key_places.push_back(place_of_key(format, i, slot));
+      value_places.push_back(place_of_value(format, head_dimension, i, slot));
+    }
+    const KvQuants of_key = quantize_kv(format, &key[begin]);
+    const KvQuants of_value = quantize_kv(format, &value[begin]);
+    keys.set(of_key, key_places);
+    keys.set_scale(block * kPageTokens + slot, of_key.scale, page.keys, what);
+    values.set(of_value, value_places);
+    values.set_scale(slot * count + block, of_value.scale, page.values, what);
+  }
+  EXPECT_EQ(page.keys, keys.block()) << table.name << " " << slot;
+  EXPECT_EQ(page.values, values.block()) << table.name << " " << slot;
+}
+
+// Keys from the blocks, values from the same in reverse order; nothing else in the page changes.
+TEST(AppendKv, quantizes_blocks_of_32) {
   for (const KernelTable* table : all_kernel_tables()) {
     if (!runs_here(*table)) continue;
-    for (const size_t slot : Sizes{0, 17, 63}) {
-      Page page(KvFormat::kQ8_0, head_dimension, 0xA5);
-      Page expected = page;
-      table->append_kv({KvFormat::kQ8_0, head_dimension, head_dimension, key.data(), value.data()},
-                       slot, page.keys.data(), page.values.data());
-      for (size_t block = 0; block < count; ++block) {
-        const std::string what = std::string(table->name) + ", block " + std::to_string(block);
-        const auto check = [&](const float* values, std::vector<std::byte>& stored,
-                               std::vector<std::byte>& wanted, size_t first, size_t stride,
-                               size_t scale_index) {
-          const KvQuants numbers = quantize_kv(values);
-          for (size_t i = 0; i < kKvBlockDimensions; ++i) {
-            wanted[first + i * stride] = static_cast<std::byte>(numbers.quants[i]);
-          }
-          uint16_t scale = 0;
-          std::memcpy(&scale, &stored[quants + scale_index * 2], 2);
-          expect_scale(scale, numbers.scale, what);
-          std::memcpy(&wanted[quants + scale_index * 2], &scale, 2);
-        };
-        const size_t begin = block * kKvBlockDimensions;
-        check(&key[begin], page.keys, expected.keys, begin * kPageTokens + slot, kPageTokens,
-              block * kPageTokens + slot);
-        check(&value[begin], page.values, expected.values, slot * head_dimension + begin, 1,
-              slot * count + block);
-      }
-      EXPECT_EQ(page.keys, expected.keys) << table->name << " " << slot;
-      EXPECT_EQ(page.values, expected.values) << table->name << " " << slot;
+    for (const KvFormat format : {KvFormat::kQ8_0, KvFormat::kQ4_0, KvFormat::kQ4H}) {
+      for (const size_t slot : Sizes{0, 17, 63}) expect_quantized(*table, format, slot);
     }
   }
 }
 
-// The bound that attention.h states.
+// The bounds that attention.h states.
 TEST(AppendKv, quantized_elements_are_near_what_they_were) {
-  for (const std::vector<float>& block : hard_blocks()) {
-    const KvQuants numbers = quantize_kv(block.data());
-    const double scale = half_to_float(numbers.scale);
-    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+  for (const KvFormat format : {KvFormat::kQ8_0, KvFormat::kQ4_0}) {
+    const double most = format == KvFormat::kQ8_0 ? 127 : 8;
+    for (const std::vector<float>& block : hard_blocks()) {
+      const KvQuants numbers = quantize_kv(format, block.data());
+      const double scale = half_to_float(numbers.scale);
       if (std::isnan(scale)) continue;
-      if (std::fabs(block[i]) > 127.0F * 65504.0F) continue;
-      EXPECT_NEAR(scale * numbers.quants[i], block[i],
-                  std::max(scale / 2 * (1 + 0x1p-20), 0x1p-18));
+      const bool is_whole = format == KvFormat::kQ4_0;  // the steps that it may be off
+      for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+        if (std::fabs(block[i]) > most * 65504.0) continue;
+        const bool is_opposite = is_whole && block[i] / scale > 7.5;
+        const double step = std::fabs(scale) * (is_opposite ? 1 : 0.5);
+        EXPECT_NEAR(scale * numbers.quants[i], block[i],
+                    std::max(step * (1 + 0x1p-9), most * 0x1p-25))
+            << format_name(format);
+      }
     }
   }
 }
@@ -224,7 +269,9 @@ TEST(AppendKv, quantized_elements_are_near_what_they_were) {
 TEST(AppendKv, stores_what_attend_reads) {
   for (const KernelTable* table : all_kernel_tables()) {
     if (!runs_here(*table)) continue;
-    for (const KvFormat format : kAllKvFormats) {
+    std::vector<KvFormats> formats(std::begin(kAllKvFormats), std::end(kAllKvFormats));
+    formats.insert(formats.end(), std::begin(kMixedKvFormats), std::end(kMixedKvFormats));
+    for (const KvFormats& format : formats) {
       const size_t head_dimension = fitting_dimension(format, 72);
       const PagedSequence sequence(format, head_dimension, 40, 1);
       const std::vector<float> query = random_floats(head_dimension, 2);

@@ -156,7 +156,7 @@ TEST(AttentionChunks, give_a_token_the_same_bits_with_any_tokens_before_it) {
 // Blocks of rows that are full, of other dimensions, and of the largest group.
 TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
   struct Case {
-    KvFormat format;
+    KvFormats format;
     size_t head_dimension;
     size_t query_count;
     size_t tokens;
@@ -166,7 +166,8 @@ TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
                           Case{KvFormat::kF16, 256, 2, 60}, Case{KvFormat::kQ8_0, 512, 1, 40},
                           Case{KvFormat::kF16, 512, 64, 3}, Case{KvFormat::kF16, 576, 16, 12},
                           Case{KvFormat::kF16, 80, 5, 64}, Case{KvFormat::kQ8_0, 96, 6, 50},
-                          Case{KvFormat::kBf16, 100, 7, 41}}) {
+                          Case{KvFormat::kBf16, 100, 7, 41}, Case{KvFormat::kQ4_0, 128, 8, 70},
+                          Case{KvFormat::kQ4_0, 96, 3, 150}}) {
     const PagedSequence sequence(one.format, one.head_dimension, 400, 5);
     const Queries queries(sequence, one.tokens, one.query_count);
     for (const size_t window : Sizes{0, 70}) {
@@ -177,6 +178,24 @@ TEST(AttentionChunks, give_a_token_the_same_bits_among_many) {
         ASSERT_EQ(bits_of(alone), bits_of(expected)) << describe(*table, sequence);
         ASSERT_EQ(bits_of(queries.attend(*table, one.tokens, window)), bits_of(expected))
             << describe(*table, sequence) << ", window " << window;
+      }
+    }
+  }
+}
+
+// Keys and values in different formats: a token's bits are those of itself alone, on every table.
+TEST(AttentionChunks, give_the_same_bits_of_keys_and_values_in_different_formats) {
+  for (const KvFormats& format : kMixedKvFormats) {
+    for (const size_t query_count : Sizes{1, 6}) {
+      const PagedSequence sequence(format, 96, 600, 27);
+      const Queries queries(sequence, 40, query_count);
+      std::vector<float> expected;
+      for (const KernelTable* table : tables_that_run_here()) {
+        const std::vector<float> alone = queries.attend_alone(*table, 0);
+        if (expected.empty()) expected = alone;
+        ASSERT_EQ(bits_of(alone), bits_of(expected)) << describe(*table, sequence);
+        ASSERT_EQ(bits_of(queries.attend(*table, 40, 0)), bits_of(expected))
+            << describe(*table, sequence);
       }
     }
   }

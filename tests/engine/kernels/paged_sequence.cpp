@@ -9,6 +9,7 @@
 #include <new>
 #include <numeric>
 #include <random>
+#include <string_view>
 
 #include "engine/tensor/format.h"
 
@@ -18,24 +19,44 @@ namespace {
 // Large pages of memory where there are any, as a rank's arenas have.
 constexpr std::align_val_t kAlignment{size_t{2} << 20U};
 
-}  // namespace
-
-std::string format_name(KvFormat format) {
-  switch (format) {
-    case KvFormat::kF32:
-      return "f32";
-    case KvFormat::kF16:
-      return "f16";
-    case KvFormat::kBf16:
-      return "bf16";
-    case KvFormat::kQ8_0:
-      return "q8_0";
-  }
-  return "unknown";
+bool has_scales(KvFormat format) {
+  return format == KvFormat::kQ8_0 || format == KvFormat::kQ4_0 || format == KvFormat::kQ4H;
 }
 
-size_t fitting_dimension(KvFormat format, size_t head_dimension) {
-  while (!kv_format_fits(format, head_dimension)) ++head_dimension;
+void write_element(KvFormat format, std::byte* block, size_t index, float value) {
+  if (format == KvFormat::kF32) {
+    std::memcpy(block + index * sizeof value, &value, sizeof value);
+    return;
+  }
+  const uint16_t bits = format == KvFormat::kF16 ? float_to_half(value) : float_to_bf16(value);
+  std::memcpy(block + index * sizeof bits, &bits, sizeof bits);
+}
+
+// A stored block is stored again as it is: its farthest element is 127 or -8 times the scale.
+void write_quant(KvFormat format, int8_t quant, const KvQuantPlace& place, std::byte* block) {
+  if (format == KvFormat::kQ8_0) {
+    block[place.byte] = static_cast<std::byte>(quant);
+    return;
+  }
+  const auto others = static_cast<std::byte>(place.bit == 0 ? 0xF0U : 0x0FU);
+  const auto bits = static_cast<std::byte>(static_cast<unsigned>(quant + 8) << place.bit);
+  block[place.byte] = (block[place.byte] & others) | bits;
+}
+
+}  // namespace
+
+std::string format_name(const KvFormats& format) {
+  constexpr std::string_view kNames[] = {"f32", "f16", "bf16", "q8_0", "q4_0", "q4_h"};
+  const std::string keys(kNames[static_cast<size_t>(format.keys)]);
+  if (format.are(format.keys)) return keys;
+  return keys + "/" + std::string(kNames[static_cast<size_t>(format.values)]);
+}
+
+size_t fitting_dimension(const KvFormats& format, size_t head_dimension) {
+  while (!kv_format_fits(format.keys, head_dimension) ||
+         !kv_format_fits(format.values, head_dimension)) {
+    ++head_dimension;
+  }
   return head_dimension;
 }
 
@@ -47,25 +68,47 @@ std::vector<float> random_floats(size_t count, uint32_t seed) {
   return values;
 }
 
-KvQuants quantize_kv(const float* values) {
-  float greatest = 0.0F;
+KvQuants quantize_kv(KvFormat format, const float* values) {
+  const bool wide = format == KvFormat::kQ8_0;
+  float farthest = -0.0F;  // whose scale is 0, not -0
   bool finite = true;
   for (size_t i = 0; i < kKvBlockDimensions; ++i) {
-    greatest = std::max(greatest, std::fabs(values[i]));
-    finite = finite && std::isfinite(values[i]);
+    const float value = values[i];
+    const bool farther = std::fabs(value) > std::fabs(farthest) ||
+                         (std::fabs(value) == std::fabs(farthest) && value < farthest);
+    if (farther) farthest = value;
+    finite = finite && std::isfinite(value);
   }
   KvQuants result = {};
   if (!finite) {
     result.scale = float_to_half(std::numeric_limits<float>::quiet_NaN());
     return result;
   }
-  result.scale = float_to_half(std::min(greatest / 127.0F, 65504.0F));
+  const float exact = wide ? std::fabs(farthest) / 127.0F : farthest / -8.0F;
+  result.scale = float_to_half(std::clamp(exact, -65504.0F, 65504.0F));
   const float scale = half_to_float(result.scale);
-  for (size_t i = 0; i < kKvBlockDimensions && scale > 0.0F; ++i) {
+  for (size_t i = 0; i < kKvBlockDimensions && scale != 0.0F; ++i) {
     const float rounded = std::nearbyint(values[i] / scale);
-    result.quants[i] = static_cast<int8_t>(std::clamp(rounded, -127.0F, 127.0F));
+    result.quants[i] = static_cast<int8_t>(wide ? std::clamp(rounded, -127.0F, 127.0F)
+                                                : std::clamp(rounded, -8.0F, 7.0F));
   }
   return result;
+}
+
+KvQuantPlace place_of_key(KvFormat format, size_t dimension, size_t slot) {
+  if (format == KvFormat::kQ8_0) return {dimension * kPageTokens + slot, 0};
+  const size_t row = dimension / 32 * 16 + dimension % 16;
+  return {row * kPageTokens + slot, dimension % 32 < 16 ? 0U : 4U};
+}
+
+KvQuantPlace place_of_value(KvFormat format, size_t head_dimension, size_t dimension, size_t slot) {
+  if (format == KvFormat::kQ8_0) return {slot * head_dimension + dimension, 0};
+  return {slot * (head_dimension / 2) + dimension / 32 * 16 + dimension % 16,
+          dimension % 32 < 16 ? 0U : 4U};
+}
+
+size_t kv_quant_bytes(KvFormat format, size_t head_dimension) {
+  return head_dimension * kPageTokens / (format == KvFormat::kQ8_0 ? 1 : 2);
 }
 
 void store_row(KvFormat format, std::span<float> row) {
@@ -79,10 +122,12 @@ void store_row(KvFormat format, std::span<float> row) {
       for (float& value : row) value = bf16_to_float(float_to_bf16(value));
       return;
     case KvFormat::kQ8_0:
+    case KvFormat::kQ4_0:
+    case KvFormat::kQ4H:
       break;
   }
   for (size_t begin = 0; begin < row.size(); begin += kKvBlockDimensions) {
-    const KvQuants block = quantize_kv(&row[begin]);
+    const KvQuants block = quantize_kv(format, &row[begin]);
     for (size_t i = 0; i < kKvBlockDimensions; ++i) {
       row[begin + i] = half_to_float(block.scale) * static_cast<float>(block.quants[i]);
     }
@@ -93,7 +138,7 @@ void PagedSequence::AlignedDelete::operator()(std::byte* p) const {
   ::operator delete[](p, kAlignment);
 }
 
-PagedSequence::PagedSequence(KvFormat format, HeadDimensions dimensions, size_t context,
+PagedSequence::PagedSequence(const KvFormats& format, HeadDimensions dimensions, size_t context,
                              uint32_t seed, uint8_t filler)
     : format_(format),
       dimensions_(dimensions),
@@ -102,13 +147,13 @@ PagedSequence::PagedSequence(KvFormat format, HeadDimensions dimensions, size_t 
       keys_(random_floats(context * dimensions.keys, seed)),
       values_(random_floats(context * dimensions.values, seed + 1)),
       pages_((context + kPageTokens - 1) / kPageTokens),
-      page_stride_bytes_(key_block_bytes(format, dimensions.keys) +
-                         value_block_bytes(format, dimensions.values)),
+      page_stride_bytes_(key_block_bytes(format.keys, dimensions.keys) +
+                         value_block_bytes(format.values, dimensions.values)),
       blocks_(new (kAlignment) std::byte[page_stride_bytes_ * pages_.size()]) {
   madvise(blocks_.get(), page_stride_bytes_ * pages_.size(), MADV_HUGEPAGE);
   for (size_t token = 0; token < context; ++token) {
-    store_row(format, key_row(token));
-    store_row(format, value_row(token));
+    store_row(format.keys, key_row(token));
+    store_row(format.values, value_row(token));
   }
   permute_pages(seed + 2);
 }
@@ -119,7 +164,7 @@ AttentionArguments PagedSequence::arguments(const float* queries, size_t query_c
           .head_dimension = dimensions_.keys,
           .value_dimension = dimensions_.values,
           .keys = blocks_.get(),
-          .values = blocks_.get() + key_block_bytes(format_, dimensions_.keys),
+          .values = blocks_.get() + key_block_bytes(format_.keys, dimensions_.keys),
           .page_stride_bytes = page_stride_bytes_,
           .pages = pages_.data(),
           .position = context_ - token_count,
@@ -139,7 +184,7 @@ const std::byte* PagedSequence::key_block(size_t page) const {
 }
 
 const std::byte* PagedSequence::value_block(size_t page) const {
-  return key_block(page) + key_block_bytes(format_, dimensions_.keys);
+  return key_block(page) + key_block_bytes(format_.keys, dimensions_.keys);
 }
 
 double PagedSequence::key(size_t token, size_t dimension) const {
@@ -152,7 +197,7 @@ double PagedSequence::value(size_t token, size_t dimension) const {
 
 void PagedSequence::set_key(size_t token, size_t dimension, float value) {
   key_row(token)[dimension] = value;
-  store_row(format_, key_row(token));
+  store_row(format_.keys, key_row(token));
   write_pages();
 }
 
@@ -194,55 +239,54 @@ std::span<float> PagedSequence::value_row(size_t token) {
 
 void PagedSequence::write_pages() {
   std::memset(blocks_.get(), filler_, page_stride_bytes_ * pages_.size());
-  const size_t stride = (dimensions_.values + 15) / 16 * 16;
   for (size_t token = 0; token < context_; ++token) {
     std::byte* keys = blocks_.get() + pages_[token / kPageTokens] * page_stride_bytes_;
-    std::byte* values = keys + key_block_bytes(format_, dimensions_.keys);
-    const size_t slot = token % kPageTokens;
-    if (format_ == KvFormat::kQ8_0) {
-      write_quants(slot, key_row(token), value_row(token), keys, values);
-      continue;
-    }
-    for (size_t i = 0; i < dimensions_.keys; ++i) {
-      write_element(keys, i * kPageTokens + slot, key_row(token)[i]);
-    }
-    for (size_t i = 0; i < dimensions_.values; ++i) {
-      write_element(values, slot * stride + i, value_row(token)[i]);
-    }
+    std::byte* values = keys + key_block_bytes(format_.keys, dimensions_.keys);
+    write_key(token % kPageTokens, key_row(token), keys);
+    write_value(token % kPageTokens, value_row(token), values);
   }
 }
 
-// A stored block is stored again as it is: its greatest element is 127 times the scale.
-void PagedSequence::write_quants(size_t slot, std::span<const float> key,
-                                 std::span<const float> value, std::byte* keys, std::byte* values) {
-  std::byte* const key_scales = keys + key.size() * kPageTokens;
-  for (size_t begin = 0; begin < key.size(); begin += kKvBlockDimensions) {
-    const KvQuants of_key = quantize_kv(&key[begin]);
-    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
-      keys[(begin + i) * kPageTokens + slot] = static_cast<std::byte>(of_key.quants[i]);
+void PagedSequence::write_key(size_t slot, std::span<const float> key, std::byte* keys) const {
+  const KvFormat format = format_.keys;
+  if (!has_scales(format)) {
+    for (size_t i = 0; i < key.size(); ++i) {
+      write_element(format, keys, i * kPageTokens + slot, key[i]);
     }
-    const size_t block = begin / kKvBlockDimensions;
-    std::memcpy(key_scales + (block * kPageTokens + slot) * 2, &of_key.scale, 2);
-  }
-  std::byte* const value_scales = values + value.size() * kPageTokens;
-  const size_t blocks = value.size() / kKvBlockDimensions;
-  for (size_t block = 0; block < blocks; ++block) {
-    const size_t begin = block * kKvBlockDimensions;
-    const KvQuants of_value = quantize_kv(&value[begin]);
-    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
-      values[slot * value.size() + begin + i] = static_cast<std::byte>(of_value.quants[i]);
-    }
-    std::memcpy(value_scales + (slot * blocks + block) * 2, &of_value.scale, 2);
-  }
-}
-
-void PagedSequence::write_element(std::byte* block, size_t index, float value) {
-  if (format_ == KvFormat::kF32) {
-    std::memcpy(block + index * sizeof value, &value, sizeof value);
     return;
   }
-  const uint16_t bits = format_ == KvFormat::kF16 ? float_to_half(value) : float_to_bf16(value);
-  std::memcpy(block + index * sizeof bits, &bits, sizeof bits);
+  std::byte* scales = keys + kv_quant_bytes(format, key.size());
+  for (size_t block = 0; block < key.size() / kKvBlockDimensions; ++block) {
+    const KvQuants stored = quantize_kv(format, &key[block * kKvBlockDimensions]);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      write_quant(format, stored.quants[i],
+                  place_of_key(format, block * kKvBlockDimensions + i, slot), keys);
+    }
+    std::memcpy(scales + (block * kPageTokens + slot) * 2, &stored.scale, 2);
+  }
+}
+
+void PagedSequence::write_value(size_t slot, std::span<const float> value,
+                                std::byte* values) const {
+  const KvFormat format = format_.values;
+  if (!has_scales(format)) {
+    const size_t value_row = (value.size() + 15) / 16 * 16;
+    for (size_t i = 0; i < value.size(); ++i) {
+      write_element(format, values, slot * value_row + i, value[i]);
+    }
+    return;
+  }
+  const size_t blocks = value.size() / kKvBlockDimensions;
+  std::byte* scales = values + kv_quant_bytes(format, value.size());
+  for (size_t block = 0; block < blocks; ++block) {
+    const KvQuants stored = quantize_kv(format, &value[block * kKvBlockDimensions]);
+    for (size_t i = 0; i < kKvBlockDimensions; ++i) {
+      write_quant(format, stored.quants[i],
+                  place_of_value(format, value.size(), block * kKvBlockDimensions + i, slot),
+                  values);
+    }
+    std::memcpy(scales + (slot * blocks + block) * 2, &stored.scale, 2);
+  }
 }
 
 }  // namespace lockstep

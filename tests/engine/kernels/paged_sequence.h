@@ -14,16 +14,26 @@
 
 namespace lockstep {
 
+// As attention takes them; kQ4H is kQ4_0 to it.
 inline constexpr KvFormat kAllKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16,
+                                             KvFormat::kQ8_0, KvFormat::kQ4_0};
+// As GPUs have them.
+inline constexpr KvFormat kGpuKvFormats[] = {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16,
                                              KvFormat::kQ8_0};
+// Some pairs of different ones.
+inline constexpr KvFormats kMixedKvFormats[] = {{KvFormat::kQ8_0, KvFormat::kQ4_0},
+                                                {KvFormat::kQ4_0, KvFormat::kF16},
+                                                {KvFormat::kBf16, KvFormat::kQ4H},
+                                                {KvFormat::kF32, KvFormat::kQ8_0}};
 
 // For loops over a few sizes.
 using Sizes = std::initializer_list<size_t>;
 
-std::string format_name(KvFormat format);
+// "q8_0"; "q8_0/q4_0" of keys and values that differ.
+std::string format_name(const KvFormats& format);
 
 // The least head dimension from this one on that the format fits.
-size_t fitting_dimension(KvFormat format, size_t head_dimension);
+size_t fitting_dimension(const KvFormats& format, size_t head_dimension);
 
 // Normally distributed, with deviation 1.
 std::vector<float> random_floats(size_t count, uint32_t seed);
@@ -37,12 +47,22 @@ struct HeadDimensions {
   size_t values;
 };
 
-// 32 elements of kQ8_0, as attention.h says.
+// 32 elements of kQ8_0 or of the formats of 4 bits, as attention.h says.
 struct KvQuants {
   uint16_t scale;
   std::array<int8_t, kKvBlockDimensions> quants;
 };
-KvQuants quantize_kv(const float* values);
+KvQuants quantize_kv(KvFormat format, const float* values);
+// The place of dimension `dimension` of a head, of the token in slot `slot`, among a page's bytes
+// of keys or values in kQ8_0 or 4 bits, and the bit in that byte from which it is stored.
+struct KvQuantPlace {
+  size_t byte;
+  unsigned bit;
+};
+KvQuantPlace place_of_key(KvFormat format, size_t dimension, size_t slot);
+KvQuantPlace place_of_value(KvFormat format, size_t head_dimension, size_t dimension, size_t slot);
+// The bytes of a page's quants, behind which its scales lie.
+size_t kv_quant_bytes(KvFormat format, size_t head_dimension);
 
 // Makes of a row of one key or value what a cache of this format stores.
 void store_row(KvFormat format, std::span<float> row);
@@ -52,7 +72,7 @@ void store_row(KvFormat format, std::span<float> row);
 // `filler`'s.
 class PagedSequence {
  public:
-  PagedSequence(KvFormat format, HeadDimensions dimensions, size_t context, uint32_t seed,
+  PagedSequence(const KvFormats& format, HeadDimensions dimensions, size_t context, uint32_t seed,
                 uint8_t filler = 0);
 
   // The arguments for the context's last `token_count` tokens. Queries are rows of head_dimension()
@@ -60,7 +80,7 @@ class PagedSequence {
   AttentionArguments arguments(const float* queries, size_t query_count, float* output,
                                size_t token_count = 1) const;
 
-  KvFormat format() const { return format_; }
+  const KvFormats& format() const { return format_; }
   size_t head_dimension() const { return dimensions_.keys; }
   size_t value_dimension() const { return dimensions_.values; }
   const std::vector<uint32_t>& pages() const { return pages_; }
@@ -92,11 +112,10 @@ class PagedSequence {
   std::span<const float> value_row(size_t token) const;
   std::span<float> value_row(size_t token);
   void write_pages();
-  void write_element(std::byte* block, size_t index, float value);
-  void write_quants(size_t slot, std::span<const float> key, std::span<const float> value,
-                    std::byte* keys, std::byte* values);
+  void write_key(size_t slot, std::span<const float> key, std::byte* keys) const;
+  void write_value(size_t slot, std::span<const float> value, std::byte* values) const;
 
-  KvFormat format_;
+  KvFormats format_;
   HeadDimensions dimensions_;
   size_t context_;
   uint8_t filler_;

@@ -317,6 +317,33 @@ TEST_F(DevicesTest, the_plan_lists_all_that_a_rank_takes_of_its_gpu) {
   for (const MachinePlan::Rank& rank : plan->ranks) EXPECT_TRUE(rank.other_needs.empty());
 }
 
+// The format is named, and nodes are taken where devices are free.
+TEST_F(DevicesTest, a_cache_that_gpus_have_no_kernels_for_takes_every_node) {
+  const Topology topology = machine_with_one_gpu();
+  for (const auto& [keys, values, name] : {std::tuple("q4_h", "q4_h", "q4_h"),
+                                           {"q4_0", "q4_0", "q4_0"},
+                                           {"f16", "q8_0", "f16/q8_0"}}) {
+    options_.kv_key_format = keys;
+    options_.kv_value_format = values;
+    const std::string said = fmt::format("GPUs have no kernels for KV format {}", name);
+    const auto chosen = split("auto", topology);
+    ASSERT_TRUE(chosen.has_value()) << chosen.error().message;
+    EXPECT_THAT(chosen->devices.gpus, ::testing::IsEmpty());
+    EXPECT_THAT(chosen->devices.reason, HasSubstr("no GPU, since " + said));
+    for (const char* const devices : {"gpu", "all"}) {
+      options_.shares = {1, 1};
+      const auto asked = split(devices, topology);
+      ASSERT_FALSE(asked.has_value()) << devices;
+      EXPECT_EQ(asked.error().kind, ErrorKind::kInvalidInput);
+      EXPECT_THAT(asked.error().message, HasSubstr(said));
+      EXPECT_THAT(asked.error().message, HasSubstr("or --devices cpu"));
+      options_.shares = {};
+    }
+  }
+  options_.kv_key_format = options_.kv_value_format = "q8_0";
+  EXPECT_THAT(split("auto", topology)->devices.gpus, ElementsAre(3));
+}
+
 // The operation is named, by the placement (and so in the log) and by the plan.
 TEST_F(DevicesTest, a_graph_with_steps_that_gpus_have_no_kernel_for_takes_every_node) {
   const Topology topology = machine_with_one_gpu();

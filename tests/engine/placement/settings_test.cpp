@@ -36,6 +36,25 @@ TEST(Settings, names_are_parsed_and_devices_found_on_the_machine) {
   EXPECT_EQ(settings->context_or(4096), 100U);
 }
 
+TEST(Settings, keys_and_values_have_the_caches_format_or_their_own) {
+  const Machine machine = machine_of(machine_with_gpus());
+  EngineOptions options;
+  options.devices = "cpu";
+  options.kv_format = "q8_0";
+  EXPECT_EQ(parse(options, machine)->kv_format_name, "q8_0");
+  options.kv_value_format = "q4_h";
+  const auto mixed = parse(options, machine);
+  ASSERT_TRUE(mixed.has_value()) << mixed.error().message;
+  EXPECT_EQ(mixed->kv_format, KvFormats(KvFormat::kQ8_0, KvFormat::kQ4H));
+  EXPECT_EQ(mixed->kv_format_name, "q8_0/q4_h");
+  options.kv_key_format = "q4_h";
+  EXPECT_EQ(parse(options, machine)->kv_format_name, "q4_h");
+  options.kv_key_format = "q3";
+  const auto unknown = parse(options, machine);
+  ASSERT_FALSE(unknown.has_value());
+  EXPECT_NE(unknown.error().message.find("\"q3\" is not known"), std::string::npos);
+}
+
 TEST(Settings, a_batch_holds_every_sequence_and_has_logits_for_each) {
   const Machine machine = machine_of(machine_with_gpus());
   EngineOptions options;

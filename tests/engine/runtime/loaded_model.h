@@ -25,7 +25,7 @@ struct LoadedModelOptions {
   // The ranks' layers, one rank more than these: of find_layer_borders(), instead of shares.
   std::vector<LayerBorder> borders = {};
   bool bf16_sums = false;
-  KvFormat kv_format = KvFormat::kF32;
+  KvFormats kv_format = KvFormat::kF32;
   Profile profile = Profile::kFast;
   std::optional<ProductFormTable> forms = {};  // instead of the profile's
   // How many of a pass's first tokens count as generated: none, or all.

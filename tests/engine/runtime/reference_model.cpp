@@ -47,7 +47,7 @@ ActivationForm coarser(ActivationForm a, ActivationForm b) {
 
 }  // namespace
 
-Roundings roundings_of(const KernelTable& table, Profile profile, KvFormat kv_format,
+Roundings roundings_of(const KernelTable& table, Profile profile, const KvFormats& kv_format,
                        bool generated) {
   Roundings roundings{.kv_format = kv_format};
   const ProductFormTable forms = product_forms(profile, table);

@@ -22,7 +22,7 @@ struct Roundings {
   // Forms of activations, by the format of the weights that they are multiplied with.
   std::array<ActivationForm, kFormatCount> inputs = {};
   bool bf16_weights = false;  // weights of all formats but F32
-  KvFormat kv_format = KvFormat::kF32;
+  KvFormats kv_format = KvFormat::kF32;
   double attention = 0;    // of queries and of the weights of keys, as a part of them
   double angles = 0;       // of rotary positions, as a part of them
   bool bf16_sums = false;  // of the parts of what is added to the residual, and of the sum
@@ -32,7 +32,7 @@ struct Roundings {
 };
 
 // Roundings of a row of the kernel table, for prompted or generated tokens.
-Roundings roundings_of(const KernelTable& table, Profile profile, KvFormat kv_format,
+Roundings roundings_of(const KernelTable& table, Profile profile, const KvFormats& kv_format,
                        bool generated = false);
 // Roundings of a GPU for prompted tokens. Generated tokens have some of them and no others.
 Roundings gpu_roundings(KvFormat kv_format);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "engine/base/json.h"
+#include "tests/engine/runtime/random_family.h"
 #include "tests/engine/runtime/random_model.h"
 #include "tests/paths.h"
 
@@ -133,6 +134,36 @@ TEST(ReferenceModel, bounds_hold_for_every_row_profile_and_format) {
     }
   }
   RecordProperty("closest", fmt::format("{:.2f}", closest));
+}
+
+// Heads that are turned and others, also by one matrix after the other, and values in keys.
+TEST(ReferenceModel, bounds_hold_for_every_format_of_keys_and_values) {
+  const auto tokens = some_tokens(12, 5);
+  const RandomModel plain(Format::kQ8_0, Format::kF16, /*seed=*/48);
+  FamilyFile head_file = family_file("qwen3");
+  head_file.head_dimension = 96;
+  const RandomFamily heads(head_file, /*seed=*/48);
+  FamilyFile latent_file = family_file("deepseek2");
+  latent_file.rotary_dimensions = 32;
+  const RandomFamily latents(latent_file, /*seed=*/48);
+  for (const std::string& model : {plain.path(), heads.path(), latents.path()}) {
+    const ReferenceModel reference(model, tokens);
+    double spread = 0;
+    for (const double logit : reference.logits().back()) spread = std::max(spread, std::abs(logit));
+    for (const KvFormats format :
+         {KvFormats(KvFormat::kQ8_0), KvFormats(KvFormat::kQ4_0), KvFormats(KvFormat::kQ4H),
+          KvFormats(KvFormat::kQ4H, KvFormat::kF32), KvFormats(KvFormat::kF32, KvFormat::kQ4H)}) {
+      SCOPED_TRACE(fmt::format("{}, keys {}, values {}", model, static_cast<int>(format.keys),
+                               static_cast<int>(format.values)));
+      const KernelTable& table = *supported_kernel_tables().back();
+      LoadedModel loaded(
+          model,
+          {.kernels = &table, .workers = 2, .kv_format = format, .profile = Profile::kExact});
+      const double bound = reference.bound(roundings_of(table, Profile::kExact, format));
+      EXPECT_LE(worst_difference(loaded.compute_alone(tokens, 128), reference.logits()), bound);
+      EXPECT_LT(bound, spread);
+    }
+  }
 }
 
 // A token that goes to one expert less, or sees six keys at most: in the widest bounds that there

@@ -73,6 +73,21 @@ double factor_at(const Temperature& temperature, size_t position) {
   return 1 + double{temperature.scale} * std::log(periods + 1);
 }
 
+// Each `size` values times the Hadamard matrix of that size over its root, which is its own
+// inverse.
+void turn(std::vector<double>& values, size_t size) {
+  const double factor = 1 / std::sqrt(static_cast<double>(size));
+  for (size_t apart = 1; apart < size; apart *= 2) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      if ((i & apart) != 0) continue;
+      const double first = values[i];
+      values[i] = first + values[i + apart];
+      values[i + apart] = first - values[i + apart];
+    }
+  }
+  for (double& value : values) value *= factor;
+}
+
 double kv_error(KvFormat format) {
   if (format == KvFormat::kBf16) return kBf16;
   return format == KvFormat::kF16 ? kF16 : 0;
@@ -98,14 +113,14 @@ void ReferenceWalk::move_all(std::vector<double>& values, double relative) {
   for (double& value : values) value = moved(value, relative);
 }
 
-void ReferenceWalk::move_blocks(std::vector<double>& values, double scale_error) {
+void ReferenceWalk::move_blocks(std::vector<double>& values, double scale_error, double steps) {
   if (draw_ == 0) return;
   for (size_t begin = 0; begin < values.size(); begin += kQ8BlockElements) {
     const size_t end = std::min(values.size(), begin + kQ8BlockElements);
     double most = 0;
     for (size_t i = begin; i < end; ++i) most = std::max(most, std::abs(values[i]));
     for (size_t i = begin; i < end; ++i) {
-      values[i] = moved(values[i], scale_error) + most / 127 / 2 * random();
+      values[i] = moved(values[i], scale_error) + most / steps / 2 * random();
     }
   }
 }
@@ -115,7 +130,7 @@ std::vector<double> ReferenceWalk::as_input(std::vector<double> x, Format weight
     case ActivationForm::kF32:
       break;
     case ActivationForm::kQ8:
-      move_blocks(x, kF32);
+      move_blocks(x, kF32, 127);
       break;
     case ActivationForm::kBf16:
     case ActivationForm::kBf16Dots:
@@ -301,18 +316,27 @@ std::vector<double> ReferenceWalk::attend_token(const GraphNode& node, size_t to
   return output;
 }
 
+// Moves heads as far as storing them may.
+void ReferenceWalk::store(ReferenceRows& rows, KvFormat format, size_t head_dimension) {
+  const double stored = kv_error(format);
+  for (auto& row : rows) {
+    if (turns_heads(format)) turn(row, hadamard_dimensions(head_dimension));
+    if (format == KvFormat::kQ8_0) move_blocks(row, kF16, 127);
+    // The element opposite the farthest may be off by a whole step of 4 bits.
+    if (format == KvFormat::kQ4_0 || format == KvFormat::kQ4H) move_blocks(row, kF16, 4);
+    if (turns_heads(format)) turn(row, hadamard_dimensions(head_dimension));
+    move_all(row, stored);
+    if (roundings_.attention > stored) move_all(row, roundings_.attention);
+  }
+}
+
 ReferenceRows ReferenceWalk::attend(const GraphNode& node) {
   const GraphNode& own = node.stored_by == kNone ? node : graph_.producer(node.stored_by);
   std::array<ReferenceRows, 2> cache = {
       values_[own.inputs[1]], has_values_in_keys(own) ? ReferenceRows() : values_[own.inputs[2]]};
-  const double stored = kv_error(roundings_.kv_format);
-  for (ReferenceRows& rows : cache) {
-    for (auto& row : rows) {
-      if (roundings_.kv_format == KvFormat::kQ8_0) move_blocks(row, kF16);
-      move_all(row, stored);
-      if (roundings_.attention > stored) move_all(row, roundings_.attention);
-    }
-  }
+  const KvFormats& format = roundings_.kv_format;
+  store(cache[0], format.keys, own.head_dimension);
+  store(cache[1], format.values, own.value_dimension);
   if (has_values_in_keys(own)) {
     for (const auto& key : cache[0]) {
       std::vector<double>& value = cache[1].emplace_back();

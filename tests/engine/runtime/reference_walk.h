@@ -39,8 +39,9 @@ class ReferenceWalk {
   double random();
   double moved(double value, double relative);
   void move_all(std::vector<double>& values, double relative);
-  // By at most half a unit of int8 of its block of 32.
-  void move_blocks(std::vector<double>& values, double scale_error);
+  // By at most half a step of its block of 32, of which so many make the greatest element.
+  void move_blocks(std::vector<double>& values, double scale_error, double steps);
+  void store(ReferenceRows& rows, KvFormat format, size_t head_dimension);
   std::vector<double> as_input(std::vector<double> x, Format weights);
   std::vector<double> weight_values(WeightId id);
   // W x of one token, times W's scale; `summed`: it is added to a residual.

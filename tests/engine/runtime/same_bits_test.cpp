@@ -93,10 +93,12 @@ TEST(SameBits, on_every_instruction_set_and_for_any_number_of_workers) {
 TEST(SameBits, in_any_chunks) {
   const Models models;
   const auto tokens = some_tokens(90, 2);
-  for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16, KvFormat::kBf16, KvFormat::kQ8_0}) {
+  for (const KvFormats format :
+       {KvFormats(KvFormat::kF32), KvFormats(KvFormat::kF16), KvFormats(KvFormat::kBf16),
+        KvFormats(KvFormat::kQ8_0), KvFormats(KvFormat::kQ4H, KvFormat::kQ4_0)}) {
     for (const std::string& model : models.paths()) {
       SCOPED_TRACE(model);
-      if (!kv_format_fits(format, LoadedModel(model, {}).plan().kv.layers[0].key_dimension)) {
+      if (!kv_format_fits(format.keys, LoadedModel(model, {}).plan().kv.layers[0].key_dimension)) {
         continue;
       }
       LoadedModel loaded(model, {.workers = 2, .kv_format = format});
@@ -104,6 +106,41 @@ TEST(SameBits, in_any_chunks) {
       for (const size_t chunk : {1U, 7U, 32U, 64U, 65U}) {
         SCOPED_TRACE("chunks of " + std::to_string(chunk));
         expect_same_bits(whole, loaded.compute_alone(tokens, chunk));
+      }
+    }
+  }
+}
+
+// Keys and values of 4 bits, turned or not: on every instruction set, for workers, ranks, chunks
+// and windows, prompted and generated.
+TEST(SameBits, of_keys_and_values_of_4_bits) {
+  const auto tokens = some_tokens(330, 12);
+  const RandomModel windows(Format::kQ8_0, Format::kF16, /*seed=*/11, /*window=*/70);
+  const RandomModel plain(Format::kQ4_K, Format::kQ6_K, /*seed=*/11);
+  for (const KvFormats format :
+       {KvFormats(KvFormat::kQ4H), KvFormats(KvFormat::kQ4_0, KvFormat::kQ4H),
+        KvFormats(KvFormat::kQ8_0, KvFormat::kQ4H)}) {
+    for (const std::string& model : {windows.path(), plain.path()}) {
+      LogitRows first;
+      for (const KernelTable* table : supported_kernel_tables()) {
+        SCOPED_TRACE(fmt::format("{} {}", table->name, model));
+        const auto load = [&](size_t workers, std::vector<double> shares, bool generated) {
+          return LoadedModel(model, {.kernels = table,
+                                     .workers = workers,
+                                     .shares = std::move(shares),
+                                     .kv_format = format,
+                                     .profile = Profile::kExact,
+                                     .generated = generated,
+                                     .batch_tokens = 512});
+        };
+        LoadedModel alone = load(1, {1}, false);
+        const LogitRows rows = alone.compute_alone(tokens, 330);
+        if (first.empty()) first = rows;
+        expect_same_bits(first, rows);
+        expect_same_bits(first, alone.compute_alone(tokens, 61));
+        if (table->name == "scalar") continue;  // the rest takes long
+        expect_same_bits(first, load(3, {2, 1}, false).compute_alone(tokens, 100));
+        expect_same_bits(first, load(2, {1, 1}, true).compute_alone(tokens, 1));
       }
     }
   }
@@ -186,13 +223,14 @@ TEST(SameBits, of_prompts_that_attend_in_bf16) {
   if (!emulation.obstacle().empty()) GTEST_SKIP() << emulation.obstacle();
   const RandomModel model(Format::kQ8_0, Format::kF16, /*seed=*/11, /*window=*/30);
   const auto tokens = some_tokens(75, 9);
-  const auto load = [&](size_t workers, std::vector<double> shares, KvFormat format) {
+  const auto load = [&](size_t workers, std::vector<double> shares, const KvFormats& format) {
     return LoadedModel(model.path(), {.kernels = &amx_kernel_table(),
                                       .workers = workers,
                                       .shares = std::move(shares),
                                       .kv_format = format});
   };
-  for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16}) {
+  for (const KvFormats format : {KvFormats(KvFormat::kF16), KvFormats(KvFormat::kBf16),
+                                 KvFormats(KvFormat::kQ4H, KvFormat::kQ4H)}) {
     LoadedModel alone = load(1, {1}, format);
     const LogitRows whole = alone.compute_alone(tokens, 128);
     for (const size_t chunk : {1U, 7U, 33U, 64U}) {

@@ -78,6 +78,8 @@ TEST(Options, the_tables_defaults_are_those_of_the_structs) {
   EXPECT_EQ(made.engine.first_token_target_seconds, plain.engine.first_token_target_seconds);
   EXPECT_EQ(made.engine.token_target_seconds, plain.engine.token_target_seconds);
   EXPECT_EQ(made.engine.kv_format, plain.engine.kv_format);
+  EXPECT_EQ(made.engine.kv_key_format, plain.engine.kv_key_format);
+  EXPECT_EQ(made.engine.kv_value_format, plain.engine.kv_value_format);
   EXPECT_EQ(made.engine.instruction_set, plain.engine.instruction_set);
   EXPECT_EQ(made.served_model_names, plain.served_model_names);
   EXPECT_EQ(made.http.host, plain.http.host);

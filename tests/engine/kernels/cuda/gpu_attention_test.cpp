@@ -50,7 +50,7 @@ void expect_near_reference(const Attended& run, const std::vector<Place>& places
 }
 
 TEST(GpuAttention, generated_tokens_are_near_the_reference_in_every_format) {
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     const GpuCache cache(format, 64, 2, {300, 70, 1}, 21);
     const std::vector<Place> places = {{0, 299}, {1, 69}, {2, 0}, {0, 255}, {0, 256}};
     expect_near_reference({.cache = cache, .heads = {.count = 4, .group = 2}}, places);
@@ -189,7 +189,7 @@ void expect_prepared_alike(KvFormat format, HeadDimensions dimensions, const Hea
 
 TEST(GpuAttention, heads_are_prepared_in_the_same_launch) {
   const std::vector<size_t> contexts = {1, 2, 64, 65, 66, 128, 300};
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     for (const unsigned window : {0U, 1U, 70U}) {
       expect_prepared_alike(format, 64, {.count = 8, .group = 4}, window, contexts);
     }
@@ -225,7 +225,7 @@ TEST(GpuAttention, a_generated_tokens_bits_are_its_own) {
 // The space for partial results decides no bit.
 TEST(GpuAttention, a_token_without_units_has_the_bits_that_it_has_with_them) {
   const std::vector<Place> places = {{0, 69}, {1, 520}, {0, 12}, {1, 511}};
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     const GpuCache cache(format, 32, 2, {70, 521}, 26);
     for (const Heads& heads :
          {Heads{.count = 2, .group = 1}, Heads{.count = 4, .group = 2},

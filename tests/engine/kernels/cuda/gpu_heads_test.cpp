@@ -111,7 +111,7 @@ double scale_at(KvFormat format, const std::byte* scales, size_t index) {
 
 // As gpu_heads.h describes the blocks, in words of its own.
 TEST(GpuHeads, keys_and_values_lie_where_the_header_says) {
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     for (const HeadDimensions& dimensions :
          {HeadDimensions(64), HeadDimensions(96), HeadDimensions(64, 32), HeadDimensions(32, 96)}) {
       const GpuCache cache(format, dimensions, 2, {70, 3}, 11);

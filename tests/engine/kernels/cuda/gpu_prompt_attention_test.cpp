@@ -186,7 +186,7 @@ void expect_near_reference(const Prompt& prompt, const std::vector<Stretch>& str
 }
 
 TEST(GpuPromptAttention, tokens_are_near_the_reference_in_every_format) {
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     const GpuCache cache(format, 64, 2, {90, 5}, 31);
     for (const unsigned window : {0U, 20U}) {
       expect_near_reference({.cache = cache, .head_count = 4, .group = 2, .window = window},
