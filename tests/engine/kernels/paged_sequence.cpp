@@ -270,9 +270,9 @@ void PagedSequence::write_value(size_t slot, std::span<const float> value,
                                 std::byte* values) const {
   const KvFormat format = format_.values;
   if (!has_scales(format)) {
-    const size_t value_row = (value.size() + 15) / 16 * 16;
+    const size_t stride = (value.size() + 15) / 16 * 16;
     for (size_t i = 0; i < value.size(); ++i) {
-      write_element(format, values, slot * value_row + i, value[i]);
+      write_element(format, values, slot * stride + i, value[i]);
     }
     return;
   }
