@@ -125,8 +125,8 @@ void expect_apart(const std::vector<Layer>& layers, const KvLayout& kv) {
       const KvLayer& layer = kv.layers[index];
       EXPECT_EQ(layer.head_count, layers[index].heads);
       if (layer.group != group) continue;
-      const size_t bytes = key_block_bytes(kv.format, layer.key_dimension) +
-                           value_block_bytes(kv.format, layer.value_dimension);
+      const size_t bytes = key_block_bytes(kv.format.keys, layer.key_dimension) +
+                           value_block_bytes(kv.format.values, layer.value_dimension);
       for (size_t head = 0; head < layer.head_count; ++head) {
         for (size_t page = 0; page < kv.page_count; ++page) {
           const size_t begin = kv.keys(index, head).bytes + page * layer.page_stride_bytes;

@@ -91,8 +91,8 @@ TEST(BundledModel, with_keys_and_values_in_q8_0_is_as_near_as_their_rounding_let
 }
 
 // Steps of 4 bits are 16 times as wide as those of 8, and so are the distances, were they all
-// proportional: half as much again is allowed, and keys alone or values alone are no farther than
-// both by as much. A head that is turned and not turned back gives another text altogether.
+// proportional: half as much again is allowed, and turned keys alone or values alone are no farther
+// than both by as much. A head that is turned and not turned back gives another text altogether.
 TEST(BundledModel, with_keys_and_values_of_4_bits_is_as_near_as_their_steps_let_it) {
   constexpr size_t kTokens = 300;
   const auto load = [&](const KvFormats& format) {
@@ -109,6 +109,7 @@ TEST(BundledModel, with_keys_and_values_of_4_bits_is_as_near_as_their_steps_let_
     const double both = distance(format);
     EXPECT_GT(both, q8_0);
     EXPECT_LT(both, 24 * q8_0);
+    if (!turns_heads(format)) continue;
     EXPECT_LT(distance({format, KvFormat::kF32}), both * 1.5);
     EXPECT_LT(distance({KvFormat::kF32, format}), both * 1.5);
   }
