@@ -271,8 +271,9 @@ Result<void> Engine::Parts::make_ranks() {
   }
   if (!made) return std::unexpected(made.error());
   ranks = std::move(*made);
+  executor = std::make_unique<Executor>(*ranks, *kernels);
   if (draft_file == nullptr) return {};
-  auto draft = DraftModel::make(*draft_file, layout, model, *ranks, *kernels, options.lock_memory);
+  auto draft = DraftModel::make(*draft_file, layout, model, *executor, *kernels, options);
   if (!draft) return std::unexpected(draft.error());
   draft_model = std::move(*draft);
   return {};
@@ -310,7 +311,6 @@ Result<void> Engine::Parts::load() {
   to_keep = handover.leave(*ranks, identity, layout.plan_options.kv_pages, keeping(), description);
   rank_statistics = std::make_unique<RankReport>(*ranks, machine.topology,
                                                  draft_model ? &draft_model->ranks() : nullptr);
-  executor = std::make_unique<Executor>(*ranks, *kernels);
   SchedulerLimits limits = scheduler_limits(
       {model, settings, options, layout, *executor, ranks->root_plan(), cache_events});
   kept_pages = KeptPages::keep(
@@ -395,7 +395,7 @@ EngineStatistics Engine::statistics() const {
   const DrafterRow* const drafter = parts_->settings.drafters.row;
   drafts_of(DraftSource::kDrafter).drafter = drafter ? drafter->name : "none";
   drafts_of(DraftSource::kGrammar).drafter = "grammar";
-  drafts_of(DraftSource::kModel).drafter = kModelDrafter;
+  drafts_of(DraftSource::kModel).drafter = parts_->settings.drafters.model_name();
   statistics.load.bytes_done = parts_->bytes_done;
   statistics.load.bytes_total = parts_->bytes_total;
   statistics.load.bytes_kept = parts_->bytes_kept;

@@ -13,8 +13,8 @@ constexpr std::array kRows = {DrafterRow{"ngram", make_ngram_drafter}};
 std::unexpected<Error> no_drafter(std::string_view name) {
   std::string names = "auto, none";
   for (const DrafterRow& row : kRows) names.append(", ").append(row.name);
-  return invalid_input("there is no drafter \"{}\"; there are {} and {}", name, names,
-                       kModelDrafter);
+  return invalid_input("there is no drafter \"{}\"; there are {}, {} and {}", name, names,
+                       kBlockDrafter, kModelDrafter);
 }
 
 }  // namespace
@@ -39,6 +39,10 @@ Result<DrafterChoice> choose_drafters(std::string_view names, bool has_model) {
       choice.model = true;
       continue;
     }
+    if (name == kBlockDrafter) {
+      choice.block = true;
+      continue;
+    }
     const auto found = std::ranges::find(kRows, name, &DrafterRow::name);
     if (found == kRows.end()) return no_drafter(name);
     if (choice.row != nullptr && choice.row != &*found) {
@@ -46,6 +50,10 @@ Result<DrafterChoice> choose_drafters(std::string_view names, bool has_model) {
                            choice.row->name, found->name);
     }
     choice.row = &*found;
+  }
+  if (choice.block && choice.model) {
+    return invalid_input("drafters {} and {} exclude one another; name one of them", kBlockDrafter,
+                         kModelDrafter);
   }
   return choice;
 }

@@ -57,6 +57,8 @@ std::span<const DrafterRow> drafter_rows();
 
 // The name of drafts by a smaller model, which have no row: they run passes of their own.
 inline constexpr std::string_view kModelDrafter = "draft";
+// And that of drafts by a block of the model itself.
+inline constexpr std::string_view kBlockDrafter = "mtp";
 // A draft that repeats fewer tokens goes behind a model's: it is a matter of chance.
 inline constexpr size_t kSureMatch = 8;
 
@@ -64,6 +66,10 @@ inline constexpr size_t kSureMatch = 8;
 struct DrafterChoice {
   const DrafterRow* row = nullptr;  // null: none
   bool model = false;               // a smaller model, which a file is needed for
+  bool block = false;               // a block of the model that predicts further tokens
+
+  // As drafts by another model than the one that answers are counted.
+  std::string_view model_name() const { return block ? kBlockDrafter : kModelDrafter; }
 };
 
 // Those of a list of names, as in "ngram,draft"; "auto": the first row, and a model if there is a

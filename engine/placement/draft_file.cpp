@@ -20,11 +20,31 @@ Result<void> check_tokens(const GgufFile& file, const GgufFile& draft) {
   return check_same_vocabulary(*own, *drafts);
 }
 
+// A block of the model's own file, which is opened once more.
+Result<std::unique_ptr<DraftFile>> open_block(const EngineOptions& options, const GgufFile& file,
+                                              const Model& model) {
+  const auto refuse = [&](const std::string& reason) {
+    return invalid_input(
+        "a block of the model is to draft (speculate {}), but {}. Use another "
+        "drafter, as --speculate ngram",
+        options.speculate, reason);
+  };
+  if (options.hosts.is_group()) return refuse("several hosts compute together");
+  auto opened = GgufFile::open(file.parts().front());
+  if (!opened) return std::unexpected(opened.error());
+  auto built =
+      build_predicting_block({.file = *opened, .context_tokens = options.context_tokens}, 0);
+  if (!built) return refuse(built.error().message);
+  if (auto fits = check_draft_models(model, *built); !fits) return refuse(fits.error().message);
+  return std::unique_ptr<DraftFile>(new DraftFile{std::move(*opened), std::move(*built)});
+}
+
 }  // namespace
 
 Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
                                                    const Settings& settings, const GgufFile& file,
                                                    const Model& model) {
+  if (settings.drafts && settings.drafters.block) return open_block(options, file, model);
   if (options.draft_model.empty()) return nullptr;
   if (!settings.drafts || !settings.drafters.model) {
     spdlog::info("the draft model {} is not loaded: speculate is {}, draft-tokens {}",

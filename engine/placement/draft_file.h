@@ -17,7 +17,8 @@ struct DraftFile {
   Model model;
 };
 
-// Null where the options name no such file, or want no drafts by it. Fails with kInvalidInput that
+// Null where the options name no such file, or want no drafts by it, nor by a block of the model's
+// own file. Fails with kInvalidInput that
 // names the file: one that cannot be read or built, has another vocabulary, or cannot share the
 // pages of the model's cache (check_draft_models()); and where several hosts compute.
 Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,

@@ -4,16 +4,21 @@
 #include <string_view>
 #include <utility>
 
+#include "engine/graph/fusion/groups.h"
 #include "engine/graph/kv_layout.h"
 
 namespace lockstep {
 namespace {
 
-// Why its cache's pages cannot be shared; empty: they can.
-std::string_view obstacle_of(const Model& model) {
+// Why its cache's pages cannot be shared; empty: they can. `reads_rows`: another model that drafts
+// reads its hidden rows.
+std::string_view obstacle_of(const Model& model, bool reads_rows) {
   if (model.output != ModelOutput::kLogits) return "generates no tokens";
   if (model.graph.sees_ahead()) return "has tokens that see those behind them";
-  if (model.graph.has_states()) return "has layers that keep a state of each sequence";
+  if (model.graph.has_states() && !reads_rows) {
+    return "has layers that keep a state of each sequence";
+  }
+  if (reads_rows && !hidden_residual(model.graph)) return "gives no hidden rows";
   const auto groups = group_kv_layers(model.graph);
   if (groups.size() > 1) return "has layers of different windows";
   if (groups.empty() || !groups.front().window.sees_all()) {
@@ -33,10 +38,11 @@ bool fits_heads(KvFormat format, const Graph& graph) {
 }  // namespace
 
 Result<void> check_draft_models(const Model& model, const Model& draft) {
+  const bool reads_rows = draft.graph.given_columns() > 0;
   for (const auto& [which, one] :
        {std::pair<std::string_view, const Model&>{"model", model},
         std::pair<std::string_view, const Model&>{"draft model", draft}}) {
-    const std::string_view obstacle = obstacle_of(one);
+    const std::string_view obstacle = obstacle_of(one, reads_rows && &one == &model);
     if (obstacle.empty()) continue;
     return invalid_input(
         "the {} ({}) {}: tokens cannot be drafted by another model then. Leave --draft-model out",

@@ -27,8 +27,8 @@ struct DraftLayout {
 };
 
 // Whether one model can draft for the other with its cache's pages: layers of both see all tokens,
-// keep no states, and both generate. Fails with kInvalidInput that names what is the matter and
-// with which of the two.
+// keep no states, and both generate. A model whose hidden rows the other reads may keep states.
+// Fails with kInvalidInput that names what is the matter and with which of the two.
 Result<void> check_draft_models(const Model& model, const Model& draft);
 
 // Fails with kInvalidInput where these devices compute one model alone.

@@ -47,6 +47,7 @@ class Executor {
   // Batch::draws are heeded; elsewhere they are of no use.
   bool draws_tokens() const { return ranks_[0].finds_candidates(); }
 
+  Ranks& ranks() const { return ranks_; }
   // A hidden row, in f32: what the last norm makes of a token, and logits are products of, or what
   // it reads.
   size_t hidden_width() const { return ranks_.root_plan().hidden.width; }

@@ -6,30 +6,41 @@
 #include <vector>
 
 #include "engine/base/log.h"
+#include "engine/serving/model_draft_stage.h"
+#include "engine/serving/predicting_stage.h"
 
 namespace lockstep {
 
 Result<std::unique_ptr<DraftModel>> DraftModel::make(const DraftFile& file,
                                                      const ModelLayout& layout, const Model& model,
-                                                     const Ranks& model_ranks,
-                                                     const KernelTable& kernels, bool lock_memory) {
+                                                     Executor& model_executor,
+                                                     const KernelTable& kernels,
+                                                     const EngineOptions& options) {
   const DraftLayout& draft = *layout.draft;
   std::vector<ArenaSources> sources(layout.places.size());
-  for (ArenaSources& source : sources) source.lock = lock_memory;
+  for (ArenaSources& source : sources) source.lock = options.lock_memory;
   auto ranks = Ranks::make(file.model.graph, draft.split, draft.plan_options, layout.places,
-                           std::move(sources), nullptr, model_ranks.workers());
+                           std::move(sources), nullptr, model_executor.ranks().workers());
   if (!ranks) return std::unexpected(ranks.error());
   std::unique_ptr<DraftModel> made(new DraftModel(file, std::move(*ranks)));
   made->executor_ = std::make_unique<Executor>(*made->ranks_, kernels);
   const size_t positions = file.model.has_longer_contexts ? std::numeric_limits<size_t>::max()
                                                           : file.model.trained_context_tokens;
-  made->stage_ = std::make_unique<ModelDraftStage>(
-      *made->executor_, ModelDraftStage::Limits{.model_pages = layout.plan_options.kv_pages,
-                                                .sequences = draft.plan_options.logit_rows,
-                                                .batch_tokens = draft.plan_options.batch_tokens,
-                                                .vocabulary = model.vocabulary_size,
-                                                .draft_vocabulary = file.model.vocabulary_size,
-                                                .positions = positions});
+  const size_t pages = layout.plan_options.kv_pages;
+  if (file.model.graph.given_columns() > 0) {
+    made->stage_ = std::make_unique<PredictingStage>(
+        model_executor, *made->executor_, made->ranks_->root_plan(),
+        PredictingStage::Limits{
+            .given = file.model.given_form, .model_pages = pages, .positions = positions});
+  } else {
+    made->stage_ = std::make_unique<ModelDraftStage>(
+        *made->executor_, ModelDraftStage::Limits{.model_pages = pages,
+                                                  .sequences = draft.plan_options.logit_rows,
+                                                  .batch_tokens = draft.plan_options.batch_tokens,
+                                                  .vocabulary = model.vocabulary_size,
+                                                  .draft_vocabulary = file.model.vocabulary_size,
+                                                  .positions = positions});
+  }
   uint64_t weights = 0;
   uint64_t cache = 0;
   uint64_t others = 0;

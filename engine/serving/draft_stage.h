@@ -3,6 +3,7 @@
 // one that reads hidden rows of the model's last pass asks the executor for them.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -16,6 +17,7 @@ namespace lockstep {
 
 // A sequence that generates, and what is drafted for it.
 struct DraftStream {
+  uint64_t sequence = 0;
   std::span<const TokenId> tokens;  // known: prompt and generated
   // The sequence's, in the model's cache: places for all tokens but the last one at least.
   std::span<const uint32_t> pages;
@@ -24,6 +26,29 @@ struct DraftStream {
   std::vector<TokenId>
       drafts;  // the result: tokens of the model's vocabulary, most of them at most
 };
+
+// A sequence's tokens in a pass of the model that has ended, and its text behind it.
+struct PassedChunk {
+  uint64_t sequence = 0;
+  std::span<const TokenId> tokens;  // known: prompt and generated
+  std::span<const uint32_t> pages;  // as DraftStream's
+  TextBorders& borders;             // likewise
+  size_t begin = 0;                 // the first position that the pass has computed ...
+  size_t count = 0;                 // ... and how many; those of tokens that were rejected count
+  size_t first_token = 0;           // in the pass's batch
+};
+
+// Adds one more time to a mean of the last ones; 0: there was none. One that was held up says
+// little.
+inline void add_time(double seconds, double& mean) {
+  constexpr double kWeightOfLast = 0.2;
+  constexpr double kTimesSeen = 4;
+  if (mean == 0) mean = seconds;
+  mean += kWeightOfLast * (std::min(seconds, kTimesSeen * mean) - mean);
+}
+
+// After 70 passes without a draft the time of one is taken for half of what it was.
+inline constexpr double kKeptByRest = 0.99;
 
 // Belongs to the engine's thread.
 class DraftStage {
@@ -40,6 +65,11 @@ class DraftStage {
   // Streams had drafts to ask for, and none paid: what is known of times is slowly forgotten, so
   // that what was measured by chance is measured again.
   virtual void rest() = 0;
+  // After each pass of the model, before the next one: its hidden rows can still be read. Fails as
+  // draft().
+  virtual Result<void> follow(std::span<const PassedChunk> /*passed*/) { return {}; }
+  // The sequence has ended.
+  virtual void forget(uint64_t /*sequence*/) {}
   // These pages have been handed out anew: what they held is of no use.
   virtual void clear_pages(std::span<const uint32_t> pages) = 0;
   // The time of one of its passes that draft, as of late; 0: there was none.

@@ -301,6 +301,7 @@ void EngineLoop::step() {
   scheduler_.computed();
   publish_counters();
   postprocess(schedule);
+  if (auto followed = follow_pass(schedule); !followed) return fail(std::move(followed.error()));
   has_pages_to_save_ = keeps_pages_;  // perhaps: the next turn looks
   if (executor_.failure()) return fail(*executor_.failure());
   scheduler_.add_pass_seconds(seconds_since(begin) - stage_seconds_);
@@ -536,6 +537,7 @@ void EngineLoop::retire(Generation& generation, bool usable) {
     scheduler_.discard(generation.sequence);
   }
   is_scheduler_changing_ = false;
+  if (drafters_.stage != nullptr) drafters_.stage->forget(generation.sequence);
   by_sequence_.erase(generation.sequence);
   leave(generation);
 }

@@ -130,6 +130,7 @@ class EngineLoop {
   bool propose_by_row(Generation& generation, bool only_if_sure);
   bool may_use_stage(const Generation& generation) const;
   Result<void> run_stage();
+  Result<void> follow_pass(const Schedule& schedule);
   bool may_draft(const Request& request) const;
   std::span<const TokenId> draft(Generation& generation, size_t most);
   std::unique_ptr<Drafter> make_drafter(const Generation& generation) const;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <exception>
 #include <span>
+#include <utility>
 
 #include "engine/base/log.h"
 #include "engine/serving/engine_loop.h"
@@ -51,7 +52,8 @@ Result<void> EngineLoop::run_stage() {
   std::vector<DraftStream> streams;
   std::erase_if(staged_, [&](Generation* generation) {
     const SequenceId sequence = generation->sequence;
-    DraftStream stream = {.tokens = generation->tokens(),
+    DraftStream stream = {.sequence = sequence,
+                          .tokens = generation->tokens(),
                           .pages = scheduler_.tables(sequence).front().pages,
                           .borders = generation->borders,
                           .most = scheduler_.draft_tokens_most(sequence, DraftSource::kModel),
@@ -85,6 +87,32 @@ Result<void> EngineLoop::run_stage() {
   }
   activity_.enter(LoopPhase::kScheduling);
   return {};
+}
+
+// Lets the stage read of the pass what it drafts from; requests that have ended are none of its.
+Result<void> EngineLoop::follow_pass(const Schedule& schedule) {
+  if (drafters_.stage == nullptr || executor_.failure()) return {};
+  std::vector<PassedChunk> passed;
+  size_t first_token = 0;
+  for (const Chunk& chunk : schedule.chunks) {
+    const size_t token = std::exchange(first_token, first_token + chunk.count);
+    const auto found = by_sequence_.find(chunk.sequence);
+    if (found == by_sequence_.end() || found->second->pooled) continue;
+    Generation& generation = *found->second;
+    passed.push_back({.sequence = chunk.sequence,
+                      .tokens = generation.tokens(),
+                      .pages = scheduler_.tables(chunk.sequence).front().pages,
+                      .borders = generation.borders,
+                      .begin = chunk.begin,
+                      .count = chunk.count,
+                      .first_token = token});
+  }
+  const auto begin = Generation::Clock::now();
+  auto followed = drafters_.stage->follow(passed);
+  const std::chrono::duration<double> taken = Generation::Clock::now() - begin;
+  stage_seconds_ += taken.count();
+  counters_.stage_seconds.fetch_add(taken.count(), std::memory_order_relaxed);
+  return followed;
 }
 
 // A drafter that fails is asked no more: its request goes on without.

@@ -18,16 +18,6 @@ constexpr double kReadingSeconds = 0.1;
 constexpr size_t kReadingLeast = 32;
 // A stream that lacks no more tokens was drafted before: they are computed as generated ones are.
 constexpr size_t kGeneratedMost = kDraftTokensMost + 1;
-// The last measured time's; one that was held up says little.
-constexpr double kWeightOfLast = 0.2;
-constexpr double kTimesSeen = 4;
-// After 70 passes without a draft the time of one is taken for half of what it was.
-constexpr double kKeptByRest = 0.99;
-
-void add_time(double seconds, double& mean) {
-  if (mean == 0) mean = seconds;
-  mean += kWeightOfLast * (std::min(seconds, kTimesSeen * mean) - mean);
-}
 
 }  // namespace
 

@@ -284,10 +284,10 @@ const std::vector<OptionRow>& rows() {
        "unless one with 32 of their tokens is. 0: as for --first-token-target",
        [](const Json& v, Options& o) { o.engine.token_target_seconds = v.get<double>(); }},
       {"speculate", kServe | kGenerate | kPlan, kChoice, "auto", 0, 0,
-       {"auto", "none", "ngram", "draft", "ngram,draft"},
+       {"auto", "none", "ngram", "draft", "ngram,draft", "mtp", "ngram,mtp"},
        "What drafts tokens that a pass verifies beside the next one, where that pays; answers are "
        "the same with any. ngram: what stood behind the text's end where it stood before; draft: "
-       "the draft model; auto: all there are",
+       "the draft model; mtp: a block of the model's own; auto: n-grams and the draft model",
        [](const Json& v, Options& o) { o.engine.speculate = v.get<std::string>(); }},
       {"draft-model", kServe | kGenerate | kPlan, kText, "", 0, 0, {},
        "The GGUF file of a smaller model with the same tokens, which drafts on the same processors",

@@ -1,6 +1,6 @@
 // Drafts by a block that predicts further tokens, beside a model that computes prompts in chunks,
 // generates greedily and verifies what was drafted.
-#include "engine/serving/predicting_drafter.h"
+#include "engine/serving/predicting_stage.h"
 
 #include <gtest/gtest.h>
 
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/kernels/attention.h"
 #include "tests/engine/runtime/loaded_model.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/predicting_model.h"
@@ -33,6 +34,7 @@ struct Text {
   std::vector<TokenId> tokens;
   LoadedModel::Sequence model;
   LoadedModel::Sequence block;
+  TextBorders borders = {};
   size_t drafted = 0;
   size_t accepted = 0;
 
@@ -46,14 +48,16 @@ class Pair {
       : path_(path),
         model_(path, options),
         block_(path, predicting_block(path), options),
-        drafter_(model_.executor(), block_.executor(), block_.plan(), block_.model().given_form,
-                 /*positions=*/512) {}
+        stage_(model_.executor(), block_.executor(), block_.plan(),
+               {.given = block_.model().given_form,
+                .model_pages = block_.plan().kv.page_count,
+                .positions = 512}) {}
 
   Text begin(uint64_t id, std::vector<TokenId> prompt) {
     Text text{.id = id, .tokens = std::move(prompt), .model = {}, .block = {}};
     text.model = model_.new_sequence(kTextTokens);
     text.block = block_.new_sequence(kTextTokens);
-    drafter_.clear_pages(text.pages());
+    stage_.clear_pages(text.pages());
     return text;
   }
 
@@ -63,20 +67,21 @@ class Pair {
     const std::span<const TokenId> tokens = std::span(text.tokens).subspan(begin, count);
     const LogitRows rows = model_.compute(std::vector<LoadedModel::Piece>{{text.model, tokens}}, 0);
     if (begin + count == text.tokens.size()) text.tokens.push_back(likeliest(rows.back()));
-    expect_done(drafter_.follow(std::vector{passed(text, begin, count, 0)}));
+    expect_done(stage_.follow(std::vector{passed(text, begin, count, 0)}));
   }
 
   // One pass of the model over all texts, with so many drafted tokens of each.
   void generate(std::vector<Text*> texts, size_t drafts) {
-    std::vector<PredictingDrafter::Stream> streams;
-    for (const Text* text : texts) {
+    std::vector<DraftStream> streams;
+    for (Text* text : texts) {
       streams.push_back({.sequence = text->id,
                          .tokens = text->tokens,
                          .pages = text->pages(),
+                         .borders = text->borders,
                          .most = drafts,
                          .drafts = {}});
     }
-    expect_done(drafter_.draft(streams));
+    expect_done(stage_.draft(streams));
     std::vector<std::vector<TokenId>> tokens;
     for (size_t index = 0; index < texts.size(); ++index) {
       tokens.push_back({texts[index]->tokens.back()});
@@ -111,18 +116,18 @@ class Pair {
     return drafts;
   }
 
-  PredictingDrafter& drafter() { return drafter_; }
+  PredictingStage& stage() { return stage_; }
   LoadedModel& model() { return model_; }
   std::vector<TokenId> last_drafts;  // of the first text, in the last pass
 
  private:
   static constexpr size_t kTextTokens = 120;
 
-  static PredictingDrafter::Passed passed(const Text& text, size_t begin, size_t count,
-                                          size_t first_token) {
+  static PassedChunk passed(Text& text, size_t begin, size_t count, size_t first_token) {
     return {.sequence = text.id,
             .tokens = text.tokens,
             .pages = text.pages(),
+            .borders = text.borders,
             .begin = begin,
             .count = count,
             .first_token = first_token};
@@ -137,7 +142,7 @@ class Pair {
     }
     last_drafts.assign(tokens.front().begin() + 1, tokens.front().end());
     const LogitRows rows = model_.compute(pieces, all);
-    std::vector<PredictingDrafter::Passed> parts;
+    std::vector<PassedChunk> parts;
     size_t first = 0;
     for (size_t index = 0; index < texts.size(); ++index) {
       Text& text = *texts[index];
@@ -153,13 +158,13 @@ class Pair {
       parts.push_back(passed(text, begin, tokens[index].size(), first));
       first += tokens[index].size();
     }
-    expect_done(drafter_.follow(parts));
+    expect_done(stage_.follow(parts));
   }
 
   const std::string path_;
   LoadedModel model_;
   LoadedModel block_;
-  PredictingDrafter drafter_;
+  PredictingStage stage_;
 };
 
 // The model's text without drafts.
@@ -183,14 +188,14 @@ const char* const kFiles[] = {"glm4moe-norms", "deepseek2-v3", "deepseek32", "mi
 // Blocks that have the model's table and output matrix: all drafts are right.
 const char* const kForeseeing[] = {"qwen35", "deepseek32", "mimo2"};
 
-TEST(PredictingDrafter, drafts_what_the_block_computes_of_the_whole_text) {
+TEST(PredictingStage, drafts_what_the_block_computes_of_the_whole_text) {
   for (const char* const name : kFiles) {
     SCOPED_TRACE(name);
     const std::string path = kFolder + name + ".gguf";
     Pair pair(path);
     Text text = pair.begin(7, some_tokens(40, 5));
     for (const size_t count : {1U, 22U, 17U}) pair.read_prompt(text, count);
-    EXPECT_EQ(pair.drafter().followed(7), 41U);
+    EXPECT_EQ(pair.stage().followed(7), 41U);
     for (int pass = 0; pass < 6; ++pass) {
       const std::vector<TokenId> drafts = pair.drafts_from_scratch(text, 3);
       pair.generate({&text}, 3);
@@ -201,7 +206,7 @@ TEST(PredictingDrafter, drafts_what_the_block_computes_of_the_whole_text) {
   }
 }
 
-TEST(PredictingDrafter, is_right_where_the_block_foresees_the_model) {
+TEST(PredictingStage, is_right_where_the_block_foresees_the_model) {
   const test::Folder folder;
   const std::string copy = folder / "copy.gguf";
   for (const char* const name : kForeseeing) {
@@ -224,15 +229,16 @@ TEST(PredictingDrafter, is_right_where_the_block_foresees_the_model) {
   }
 }
 
-TEST(PredictingDrafter, drafts_nothing_of_a_text_that_it_has_not_followed) {
+TEST(PredictingStage, drafts_nothing_of_a_text_that_it_has_not_followed) {
   const std::string path = kFolder + "deepseek32.gguf";
   Pair pair(path);
   Text text = pair.begin(7, some_tokens(20, 5));
   pair.read_prompt(text, 10);
-  EXPECT_EQ(pair.drafter().followed(7), 11U);
-  pair.drafter().forget(7);
+  EXPECT_EQ(pair.stage().followed(7), 11U);
+  pair.stage().forget(7);
+  pair.stage().clear_pages(text.pages());
   pair.read_prompt(text, 10);
-  EXPECT_EQ(pair.drafter().followed(7), 0U);
+  EXPECT_EQ(pair.stage().followed(7), 0U);
   pair.generate({&text}, 3);
   EXPECT_EQ(text.drafted, 0U);
   // From the first token on it is followed again.
@@ -241,6 +247,23 @@ TEST(PredictingDrafter, drafts_nothing_of_a_text_that_it_has_not_followed) {
   pair.read_prompt(text, 20);
   pair.generate({&text}, 3);
   EXPECT_EQ(text.drafted, 3U);
+}
+
+// As a sequence that finds the first pages of its text computed does.
+TEST(PredictingStage, goes_on_from_pages_that_it_has_computed) {
+  const std::string path = kFolder + "deepseek32.gguf";
+  Pair pair(path);
+  Text text = pair.begin(7, some_tokens(70, 5));
+  pair.read_prompt(text, 70);
+  pair.stage().forget(7);
+  Text other = {.id = 8, .tokens = text.tokens, .model = text.model, .block = text.block};
+  other.tokens.resize(70);
+  other.model.length = kPageTokens;
+  pair.read_prompt(other, 70 - kPageTokens);
+  EXPECT_EQ(pair.stage().followed(8), 71U);
+  EXPECT_EQ(other.tokens, text.tokens);
+  pair.generate({&other}, 3);
+  EXPECT_EQ(other.drafted, 3U);
 }
 
 }  // namespace
