@@ -64,6 +64,8 @@ class ReceivedBatch {
   Result<void> read(std::span<const std::byte> bytes);
 
   const Batch& batch() const { return batch_; }
+  // As before the first read().
+  void clear() { batch_.clear(); }
 
  private:
   friend size_t command_bytes_most(const BatchLimits& limits);

@@ -307,8 +307,8 @@ class FollowerForming {
     std::vector<std::byte> frame;
     append_frame(hello(), frame);
     if (const auto sent = stream.send(frame); !sent) return lost(sent.error().message);
-    waiting_.tell(fmt::format("{} and the other hosts", leader_));
     while (!stop_) {
+      waiting_.tell(fmt::format("{} and the other hosts", leader_));
       const auto received = stream.receive_within(kLook);
       if (!received) return lost(received.error().message);
       if (*received) {

@@ -307,7 +307,9 @@ void FormedGroup::leave() {
     say_last(*peer->stream, last, deadline);
     // A connection that is closed with something unread in it may take the last words with it.
     if (peer->reading.try_take()) {
-      for (auto frame = peer->stream->receive(); frame && *frame;) frame = peer->stream->receive();
+      for (auto frame = peer->stream->receive(); frame && *frame && Clock::now() < deadline;) {
+        frame = peer->stream->receive();
+      }
       peer->reading.give();
     }
     peer->stream->shut_down();

@@ -138,10 +138,11 @@ class GpuSpeedModel final : public SpeedModel {
     const auto kib = [&](Strategy strategy) {
       return static_cast<double>(exchanged_bytes_per_token(model_, layout_, strategy)) / 1024;
     };
+    const double summed = kib(Strategy::kReduce);  // 0: it cannot be cut so
     return fmt::format(
-        "; a token passes the GPUs one after the other, and hands over {} KiB in all, where "
-        "strategy reduce would sum {} KiB",
-        kib(Strategy::kLayers), kib(Strategy::kReduce));
+        "; a token passes the GPUs one after the other, and hands over {} KiB in all{}",
+        kib(Strategy::kLayers),
+        summed == 0 ? "" : fmt::format(", where strategy reduce would sum {} KiB", summed));
   }
 
   Result<std::vector<double>> node_speeds() const {

@@ -177,6 +177,21 @@ Result<void> collect_places(const HostGroup& group, const std::vector<Json>& all
   return {};
 }
 
+// What is multiplied by the bytes of a page or a slot fits a number.
+constexpr size_t kMostOfExtent = size_t{1} << 36U;
+
+Result<size_t> read_extent(const HostGroup& group, size_t host, const Json& theirs,
+                           const char* name) {
+  const Json& number = theirs.at(name);
+  const bool counts =
+      !number.is_number_integer() || number.is_number_unsigned() || number.get<int64_t>() >= 0;
+  const size_t value = counts && !number.is_number_float() ? number.get<size_t>() : 0;
+  const bool unbounded = value == kNoBound && std::string_view(name) == "slots";
+  if (unbounded || (value > 0 && value <= kMostOfExtent)) return value;
+  return machine_refused("{} has no space for a context: {} {}", group.name(host), number.dump(),
+                         name);
+}
+
 Result<Extents> read_extents(const HostGroup& group, const std::vector<Json>& all) {
   Extents found = {.least = {kNoBound, kNoBound, kNoBound}};
   std::vector<Extent> held;
@@ -185,12 +200,13 @@ Result<Extents> read_extents(const HostGroup& group, const std::vector<Json>& al
     auto read = read_document(group, host, [&]() -> Result<void> {
       const auto refusal = theirs.at("refusal").get<std::string>();
       if (!refusal.empty()) return machine_refused("{}: {}", group.name(host), refusal);
-      const Extent extent = {.pages = theirs.at("pages").get<size_t>(),
-                             .slots = theirs.at("slots").get<size_t>(),
-                             .context = theirs.at("context").get<size_t>()};
-      if (extent.pages == 0 || extent.slots == 0 || extent.context == 0) {
-        return machine_refused("{} has no space for a context", group.name(host));
-      }
+      const auto pages = read_extent(group, host, theirs, "pages");
+      if (!pages) return std::unexpected(pages.error());
+      const auto slots = read_extent(group, host, theirs, "slots");
+      if (!slots) return std::unexpected(slots.error());
+      const auto context = read_extent(group, host, theirs, "context");
+      if (!context) return std::unexpected(context.error());
+      const Extent extent = {.pages = *pages, .slots = *slots, .context = *context};
       found.least = Extent::least(found.least, extent);
       if (theirs.at("held").get<bool>()) held.push_back(extent);
       return {};

@@ -106,6 +106,9 @@ class Follower final : public HostMember {
   Result<void> send_hidden_rows(const Command& command) {
     const size_t tokens = batch_.batch().tokens.size();
     const size_t count = command.token_count;
+    if (executor_.hidden_width() == 0) {
+      return invalid_input("the leader asks for hidden rows of a model that gives none");
+    }
     if (count == 0 || count > executor_.hidden_rows_at_once() || command.first_token > tokens ||
         count > tokens - command.first_token) {
       return invalid_input("the leader asks for {} hidden rows from {} on of a pass of {} tokens",
@@ -131,6 +134,7 @@ class Follower final : public HostMember {
       std::this_thread::sleep_for(kFormAgainAfter);
     }
     exchange_.join(*group_);
+    batch_.clear();
     executor_.start_over();
     if (stop_) return unavailable("this host is stopping");
     return {};

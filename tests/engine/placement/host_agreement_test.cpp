@@ -302,10 +302,12 @@ TEST_F(Agreement, one_hosts_refusal_is_every_hosts) {
 
 TEST_F(Agreement, no_space_at_all_is_a_refusal) {
   for (const char* const key : {"pages", "slots", "context"}) {
-    open_demo();
-    const auto agreed = agree_on_context([&](Json& theirs) { theirs[key] = 0; });
-    ASSERT_FALSE(agreed) << key;
-    EXPECT_THAT(agreed.error().message, HasSubstr("host 1 (h1:7070) has no space for a context"));
+    for (const Json& none : {Json(0), Json(-1), Json(uint64_t{1} << 60U), Json(0.5)}) {
+      open_demo();
+      const auto agreed = agree_on_context([&](Json& theirs) { theirs[key] = none; });
+      ASSERT_FALSE(agreed) << key;
+      EXPECT_THAT(agreed.error().message, HasSubstr("host 1 (h1:7070) has no space for a context"));
+    }
     open_demo();
     const auto odd = agree_on_context([&](Json& theirs) { theirs[key] = "many"; });
     ASSERT_FALSE(odd) << key;
