@@ -63,7 +63,7 @@ struct KvLayer {
 // A rank's part of the KV cache. A page consists of parts of equal size; each part of all pages is
 // one run of memory.
 struct KvLayout {
-  KvFormats format;
+  KvFormats format = {};
   size_t page_count = 0;
   size_t part_count = 0;  // of a page: where all layers are alike, one for each layer and head
   size_t part_bytes = 0;

@@ -71,7 +71,7 @@ size_t value_block_bytes(KvFormat format, size_t head_dimension);
 
 // A token's key and value of one KV head, to be stored.
 struct KvRow {
-  KvFormats format;
+  KvFormats format = {};
   size_t key_dimension = 0;
   size_t value_dimension = 0;  // 0: there is a key alone
   const float* key = nullptr;  // any alignment
@@ -119,7 +119,7 @@ struct KvRow {
 // and the result is O / L + 0, with L's lanes pairwise, 8, 4, 2, 1 apart. Weights and what they are
 // divided by are rounded alike, so that of equal values it gives that value.
 struct AttentionArguments {
-  KvFormats format;
+  KvFormats format = {};
   size_t head_dimension = 0;        // of queries and keys: any; at most kMaxHeadDimension
   size_t value_dimension = 0;       // of values and outputs, likewise
   const std::byte* keys = nullptr;  // the block of page 0 of this layer and KV head

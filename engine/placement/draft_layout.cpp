@@ -27,11 +27,11 @@ std::string_view obstacle_of(const Model& model, bool reads_rows) {
   return "";
 }
 
-bool fits_heads(KvFormat format, const Graph& graph) {
+bool fits_heads(const KvFormats& format, const Graph& graph) {
   return std::ranges::all_of(graph.nodes(), [&](const GraphNode& node) {
     return node.operation != Operation::kAttention ||
-           (kv_format_fits(format, node.head_dimension) &&
-            kv_format_fits(format, node.value_dimension));
+           (kv_format_fits(format.keys, node.head_dimension) &&
+            kv_format_fits(format.values, node.value_dimension));
   });
 }
 

@@ -29,7 +29,7 @@ struct Settings {
   Profile profile = Profile::kExact;     // of their arithmetic
   std::optional<DeviceChoice> devices;   // none: as the model fits ("auto")
   std::optional<Strategy> strategy;      // none: as the devices are ("auto")
-  KvFormats kv_format;
+  KvFormats kv_format = {};
   std::string kv_format_name;  // as kv_format_name() has it
   bool bf16_sums = false;
   FusionSet without_fusion = {};

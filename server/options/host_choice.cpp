@@ -86,13 +86,13 @@ Result<void> choose_index(const GivenHosts& given, const Environment& environmen
   return {};
 }
 
-// By what hosts of other groups are told, which may know the same secret.
+// The name by which a host of another group is refused even if it knows the secret.
 std::string choose_group(const GivenHosts& given, const Environment& environment) {
   std::string group = given.group;
   if (group.empty()) group = variable(environment, "LWS_LEADER_ADDRESS").value_or("");
   if (group.empty()) group = fmt::format("{}", fmt::join(given.addresses, ","));
   std::ranges::replace_if(
-      group, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+      group, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }, ' ');
   if (group.size() <= kGroupBytesMost) return group;
   Digest digest;
   digest.add(group);
