@@ -78,16 +78,11 @@ WidestAttention widest_attention(const PlanSubject& subject);
 // The options that decide a plan.
 struct PlanOptions {
   size_t batch_tokens = 512;  // tokens of the largest batch
-<<<<<<< ours
   // The tokens of a batch that a GPU with layers of its own computes at once; 0: all. Activations
   // have rows for so many.
   size_t chunk_tokens = 0;
   size_t logit_rows = 64;  // rows whose logits one pass may give
-  KvFormats kv_format;
-=======
-  size_t logit_rows = 64;     // rows whose logits one pass may give
   KvFormats kv_format = {};
->>>>>>> theirs
   size_t kv_pages = 0;
   size_t state_slots = 0;  // of a model with states; 0: one per token of a pass
   bool bf16_sums = false;  // under `reduce`: partial results travel as bf16
