@@ -177,7 +177,7 @@ Result<void> collect_places(const HostGroup& group, const std::vector<Json>& all
   return {};
 }
 
-// What is multiplied by the bytes of a page or a slot fits a number.
+// The most pages, slots or tokens: times the bytes of each they fit a number.
 constexpr size_t kMostOfExtent = size_t{1} << 36U;
 
 Result<size_t> read_extent(const HostGroup& group, size_t host, const Json& theirs,
