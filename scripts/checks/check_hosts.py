@@ -204,13 +204,16 @@ class Group:
         finally:
             alone.end()
 
-    def start_what_ended(self, ports=None):
+    def start_what_ended(self, ports=None, cores=None):
+        """`cores`: the processor of each host, whose only worker would else be the first one's."""
         for index, host in enumerate(self.hosts):
             if host is None or host.process.poll() is not None:
                 port = ports[index] if ports else 8080
+                pin = ["taskset", "--cpu-list", cores[index]] if cores else []
                 self.hosts[index] = Daemon(
                     self.network, index,
-                    [*self.together, "--host-index", index, "--port", port], self.log(index), port)
+                    [*pin, *self.together, "--host-index", index, "--port", port],
+                    self.log(index), port)
         for host in self.hosts:
             host.wait_until_ready()
 
@@ -315,7 +318,11 @@ def rate(host, tokens):
 
 
 def check_speed(group, rounds, tokens):
-    """One host with one worker, one with as many as all have together, and all of them."""
+    """One host with one worker, one with as many as all have together, and all of them, each on a
+    processor of its own."""
+    cores = sorted(os.sched_getaffinity(0))[:group.network.count]
+    expect(len(cores) == group.network.count,
+           f"{group.network.count} hosts need as many processors, and there are {len(cores)}")
     one = Daemon(group.network, 0, group.alone, group.folder / "alone.log")
     wide = None
     try:
@@ -324,7 +331,7 @@ def check_speed(group, rounds, tokens):
         command = [*group.serve, group.network.count, "--port", 8081]
         wide = Daemon(group.network, 0, command, group.folder / "wide.log", port=8081)
         wide.wait_until_ready()
-        group.start_what_ended(ports=[8082] + [8080] * (group.network.count - 1))
+        group.start_what_ended(ports=[8082] + [8080] * (group.network.count - 1), cores=cores)
         for host in (wide, group.hosts[0]):
             expect(host.answers() == expected, "answers are not those of one host")
         print(f"{group.network.count} hosts: answers are those of one", flush=True)

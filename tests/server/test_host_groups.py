@@ -274,6 +274,9 @@ def test_a_plan_of_several_hosts_counts_no_users(tmp_path):
     assert refused.returncode == 2 and "--users" in refused.stderr
 
 
+MESSAGES = 100  # a host that waits sends one a second
+
+
 def test_a_service_manager_hears_whom_a_host_waits_for(tmp_path):
     address = str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
@@ -282,12 +285,13 @@ def test_a_service_manager_hears_whom_a_host_waits_for(tmp_path):
 
         def hear(words, ready=False):
             """The next message with these words; until then none that it is ready."""
-            while True:
+            for _ in range(MESSAGES):
                 lines = manager.recv(65536).decode().split("\n")
                 told = dict(line.split("=", 1) for line in lines if line)
                 if words in told.get("STATUS", ""):
                     return told
                 assert ready or "READY" not in told
+            pytest.fail(f"not told in {MESSAGES} messages: {words}")
         hosts = free_addresses(2)
         common = ("--hosts", ",".join(hosts), "--workers", "1", "--context", "512",
                   "--host-seconds", "30")
@@ -321,8 +325,8 @@ def test_a_follower_tells_its_service_manager_that_it_waits_for_a_leader(group, 
                 manager.recv(65536)
         manager.settimeout(PATIENCE_SECONDS)
         hosts.leader.process.kill()
-        while f"STATUS=Waits for host 0 ({hosts.addresses[0]})" not in manager.recv(65536).decode():
-            pass
+        awaited = f"STATUS=Waits for host 0 ({hosts.addresses[0]})"
+        assert any(awaited in manager.recv(65536).decode() for _ in range(MESSAGES))
 
 
 def test_generate_can_be_stopped_while_it_waits():
