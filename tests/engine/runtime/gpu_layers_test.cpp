@@ -36,8 +36,8 @@ Answer answer_of(const std::string& path, const LoadedModelOptions& options) {
     for (size_t token = 0; token < rows.size(); ++token) {
       answer.rows.push_back(std::move(rows[token]));
       answer.hidden.push_back(model.hidden_row(token));
-      const auto* const candidates = model.logit_row(token).candidates();
-      answer.likeliest.push_back(candidates->tokens[0]);
+      const LogitRow row = model.logit_row(token);
+      answer.likeliest.push_back(row.candidates()->tokens[0]);
     }
   };
   compute({{second, all.first(3)}, {first, all.first(9)}}, 0);
