@@ -70,7 +70,7 @@ TEST(GpuAttention, generated_tokens_have_heads_of_any_size) {
 const HeadDimensions kUnlike[] = {{192, 128}, {24, 8}, {8, 24}, {32, 96}, {512, 64}, {64, 512}};
 
 TEST(GpuAttention, values_have_other_dimensions_than_keys) {
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     for (const HeadDimensions& dimensions : kUnlike) {
       if (!kv_format_fits(format, dimensions.keys) || !kv_format_fits(format, dimensions.values)) {
         continue;

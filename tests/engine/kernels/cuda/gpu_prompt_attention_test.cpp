@@ -227,7 +227,7 @@ TEST(GpuPromptAttention, heads_have_any_size) {
 // In every size of the kernels' blocks, a query head by itself or several in a block, and without
 // tile products.
 TEST(GpuPromptAttention, values_have_other_dimensions_than_keys) {
-  for (const KvFormat format : kAllKvFormats) {
+  for (const KvFormat format : kGpuKvFormats) {
     for (const HeadDimensions& dimensions :
          {HeadDimensions(192, 128), HeadDimensions(96, 64), HeadDimensions(32, 128),
           HeadDimensions(64, 32), HeadDimensions(8, 24), HeadDimensions(64, 264)}) {
