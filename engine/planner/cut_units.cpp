@@ -70,6 +70,17 @@ size_t CutUnits::input_block(ValueId value) const {
   return block;
 }
 
+size_t CutUnits::sum_block(ValueId value) const {
+  size_t block = 1;
+  if (!cuts_columns_) return block;
+  for (const size_t index : roles_.consumers(value)) {
+    const GraphNode& node = graph_.nodes()[index];
+    if (node.operation != Operation::kAdd) continue;
+    block = std::lcm(std::lcm(block, input_block(node.output)), sum_block(node.output));
+  }
+  return block;
+}
+
 size_t CutUnits::bias_block(const GraphNode& product) const {
   size_t block = 1;
   for (const WeightId bias : biases_of(product)) {

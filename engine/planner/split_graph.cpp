@@ -302,7 +302,8 @@ void Splitter::split_product(const GraphNode& node) {
       return split_by_rows(
           node,
           cut(rows,
-              std::lcm(std::lcm(unit, units_.input_block(node.output)), units_.bias_block(node)),
+              std::lcm(std::lcm(unit, units_.input_block(node.output)),
+                       std::lcm(units_.sum_block(node.output), units_.bias_block(node))),
               shares),
           false);
     case Role::kLogits:

@@ -327,6 +327,7 @@ TEST(RandomGraphs, are_cut_at_whole_blocks) {
     const Graph graph = random_graph(seed);
     for (const std::vector<double>& shares : kShares) {
       for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
+        SCOPED_TRACE(strategy_name(strategy));
         expect_whole_blocks(graph, split_graph(graph, shares, strategy).value());
       }
     }
