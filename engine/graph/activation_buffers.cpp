@@ -48,12 +48,14 @@ void ScratchAllocator::release(size_t offset) {
   free_.emplace(offset, bytes);
 }
 
+size_t scratch_row_bytes(size_t columns) {
+  return activation_row_bytes(ActivationForm::kF32, columns) | kCacheLine;
+}
+
 Stretch ActivationBuffers::allocate(ActivationForm form, Arena arena, size_t columns,
                                     size_t row_count) {
-  size_t stride = activation_row_bytes(form, columns);
-  // Rows that are not sent as they lie are an odd number of lines apart: side by side they then do
-  // not fall into one set of a cache.
-  if (form == ActivationForm::kF32 && arena == Arena::kScratch) stride |= kCacheLine;
+  const bool is_apart = form == ActivationForm::kF32 && arena == Arena::kScratch;
+  const size_t stride = is_apart ? scratch_row_bytes(columns) : activation_row_bytes(form, columns);
   return {arena, allocator(arena).allocate(row_count * stride), stride};
 }
 

@@ -59,6 +59,10 @@ struct Buffer {
   size_t references = 0;              // uses still to come; at 0 the memory is free again
 };
 
+// From one row of floats to the next in the scratch arena. Rows that are not sent as they lie are
+// an odd number of lines apart: side by side they then do not fall into one set of a cache.
+size_t scratch_row_bytes(size_t columns);
+
 class ActivationBuffers {
  public:
   Stretch allocate(ActivationForm form, Arena arena, size_t columns, size_t row_count);

@@ -104,8 +104,8 @@ void RankPlanner::place_handed_rows() {
     columns = std::max(columns, graph_.columns(border.residual));
   }
   if (columns == 0) return;
-  handed_rows_ =
-      values_.activations().allocate_f32(Arena::kExchange, columns, options_.tokens_at_once());
+  handed_rows_ = values_.activations().allocate_f32(
+      Arena::kExchange, scratch_row_bytes(columns) / sizeof(float), options_.tokens_at_once());
 }
 
 // A rank takes one residual in a pass at most, and what it takes stays in its place: ranks have
@@ -114,7 +114,7 @@ void RankPlanner::emit_hand_over(const LayerBorder& border) {
   const ValueId residual = border.residual;
   const Range all = {0, graph_.columns(residual)};
   Stretch rows = handed_rows_;
-  rows.stride_bytes = activation_stride(all.size()) * sizeof(float);
+  rows.stride_bytes = scratch_row_bytes(all.size());  // as the giver's rows, which go at once
   HandOverStep step{.giver = split_.owners[border.node - 1],
                     .taker = split_.owners[border.node],
                     .columns = all.size(),
