@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/graph/activation_buffers.h"
 #include "engine/planner/gpu_gap.h"
 #include "engine/planner/layer_split.h"
 #include "tests/engine/machine/host_device.h"
@@ -119,7 +120,7 @@ TEST_F(GpuLayerFaults, ranks_give_each_residual_once_and_allocate_nothing) {
   for (int gpu = 0; gpu < kGpus; ++gpu) before.push_back(host_gpu(gpu).counts());
   constexpr size_t kTokens = 5;
   loaded.compute_alone(some_tokens(kTokens, 2), 1);
-  const size_t row_bytes = loaded.plan().hidden.width * sizeof(float);
+  const size_t row_bytes = scratch_row_bytes(loaded.plan().hidden.width);
   for (size_t rank = 0; rank < kGpus; ++rank) {
     SCOPED_TRACE(rank);
     EXPECT_EQ(loaded.ranks()[rank].counters(0).exchange_bytes.value(),
@@ -136,7 +137,8 @@ TEST_F(GpuLayerFaults, every_familys_fixture_has_the_bits_of_one_gpu) {
   std::ifstream file(folder + "index.json");
   const auto tokens = some_tokens(11, 3);
   size_t count = 0;
-  for (const auto& model : nlohmann::json::parse(file).at("models")) {
+  const auto index = nlohmann::json::parse(file);
+  for (const auto& model : index.at("models")) {
     const std::string path = folder + model.at("file").get<std::string>();
     SCOPED_TRACE(path);
     const GgufFile opened = value_or_throw(GgufFile::open(path));
