@@ -6,7 +6,7 @@ namespace lockstep {
 
 void say_last(ControlStream& stream, std::span<const std::byte> words,
               ControlStream::Clock::time_point until) {
-  constexpr std::chrono::milliseconds kRetry{1};
+  constexpr std::chrono::milliseconds kBetweenTries{1};
   bool is_sent = false;
   while (true) {
     const auto done = is_sent ? stream.flush() : stream.try_send(words);
@@ -16,7 +16,7 @@ void say_last(ControlStream& stream, std::span<const std::byte> words,
       continue;
     }
     if (ControlStream::Clock::now() > until) return;
-    std::this_thread::sleep_for(kRetry);
+    std::this_thread::sleep_for(kBetweenTries);
   }
 }
 
