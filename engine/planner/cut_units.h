@@ -28,8 +28,8 @@ class CutUnits {
   // The quantization blocks in which products consume the value, or what is made of each of its
   // elements; at least a chunk's columns where a norm reads it, and else 1 where products take f32.
   size_t input_block(ValueId value) const;
-  // Where products are cut by columns, the same of the sums that the value is added to: a residual
-  // is cut where the first product that adds to it is.
+  // The same of the sums that the value is added to, if products are cut by columns: a residual is
+  // cut where the first product that adds to it is.
   size_t sum_block(ValueId value) const;
   // The elements at whose multiples the product's biases may be cut, with its rows; 1: anywhere.
   size_t bias_block(const GraphNode& product) const;

@@ -45,7 +45,7 @@ constexpr std::string_view kKeys[] = {
     "rope.scaling.yarn_beta_slow",
 };
 
-constexpr std::string_view kNames[] = {
+constexpr std::string_view kTensorNames[] = {
     "output.weight",
     "rope_freqs.weight",
     "rope_factors_long.weight",
@@ -229,11 +229,11 @@ void MadeModel::change_tensor(FuzzedDataProvider& input) {
   const auto formats = all_formats();
   switch (input.ConsumeIntegralInRange(0, 7)) {
     case 0:
-      tensor.name = input.PickValueInArray(kNames);
+      tensor.name = input.PickValueInArray(kTensorNames);
       return;
     case 1:
       tensors_.push_back(tensor);
-      tensors_.back().name = input.PickValueInArray(kNames);
+      tensors_.back().name = input.PickValueInArray(kTensorNames);
       return;
     case 2: {
       const auto& row = formats[input.ConsumeIntegralInRange<size_t>(0, formats.size() - 1)];
