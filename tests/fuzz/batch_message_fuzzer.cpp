@@ -114,7 +114,9 @@ std::vector<std::byte> write(FuzzedDataProvider& input) {
     }
   }
   batch.generated_tokens = below(17);
-  batch.given_rows.resize(3 * batch.tokens.size() - (input.ConsumeBool() ? 0 : below(2)), 0.5F);
+  const size_t floats = 3 * batch.tokens.size();
+  const size_t missing = input.ConsumeBool() ? 0 : below(2);
+  batch.given_rows.resize(floats - std::min(floats, missing), 0.5F);
   for (uint32_t count = below(3); count > 0; --count) {
     batch.state_copies.push_back({below(8), below(8)});
     batch.logit_tokens.push_back(below(16));
