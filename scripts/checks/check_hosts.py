@@ -311,7 +311,8 @@ def rate(host, tokens):
     def seconds(count):
         began = time.monotonic()
         status, body = host.ask("POST", "/v1/completions", {
-            "prompt": "Once", "max_tokens": count, "temperature": 0, "ignore_eos": True})
+            "prompt": "Once", "max_tokens": count, "temperature": 0, "ignore_eos": True,
+            "speculation": False})
         expect(status == 200 and body["usage"]["completion_tokens"] == count, f"{status}: {body}")
         return time.monotonic() - began
     return tokens / (seconds(tokens + 1) - seconds(1))
