@@ -29,7 +29,12 @@ void TextBorders::grow(std::span<const TokenId> tokens, size_t page_tokens) {
 }
 
 DraftPages::DraftPages(size_t page_count, size_t page_tokens)
-    : page_tokens_(page_tokens), pages_(page_count), tokens_(page_count * page_tokens) {}
+    : page_tokens_(page_tokens),
+      pages_(page_count),
+      tokens_(page_count * page_tokens),
+      is_cleared_(page_count) {
+  cleared_.reserve(page_count);
+}
 
 size_t DraftPages::known(std::span<const TokenId> text, const TextBorders& borders,
                          std::span<const uint32_t> pages) const {
@@ -61,8 +66,31 @@ void DraftPages::write(uint32_t page, uint64_t before, size_t begin,
   if (held.count == page_tokens_) held.after = hash_behind(before, tokens_of(page));
 }
 
-void DraftPages::clear(uint32_t page) {
-  pages_[page] = {};
+void DraftPages::write_text(std::span<const uint32_t> pages, const TextBorders& borders,
+                            size_t begin, std::span<const TokenId> tokens) {
+  while (!tokens.empty()) {
+    const size_t index = begin / page_tokens_;
+    const size_t place = begin % page_tokens_;
+    const size_t count = std::min(tokens.size(), page_tokens_ - place);
+    write(pages[index], borders.before(index), place, tokens.first(count));
+    tokens = tokens.subspan(count);
+    begin += count;
+  }
+}
+
+void DraftPages::clear(std::span<const uint32_t> pages) {
+  for (const uint32_t page : pages) {
+    pages_[page] = {};
+    if (is_cleared_[page]) continue;
+    is_cleared_[page] = true;
+    cleared_.push_back(page);
+  }
+}
+
+void DraftPages::take_cleared(std::vector<uint32_t>& pages) {
+  pages.assign(cleared_.begin(), cleared_.end());
+  for (const uint32_t page : cleared_) is_cleared_[page] = false;
+  cleared_.clear();
 }
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 // The tokens whose keys and values a drafter's own KV cache holds. Its pages have the numbers of
 // the model's, and the model's cache knows nothing of it: a sequence finds pages that others have
 // filled, gets pages that held something else, and has tokens rejected. So what a page holds is
-// told by the tokens themselves, and nobody has to be told when a page changes hands.
+// known by its tokens, and the scheduler need not say when a page changes hands.
 #pragma once
 
 #include <cstddef>
@@ -40,8 +40,15 @@ class DraftPages {
   // of this hash. The page holds what is before them (known() says so); what it held behind is
   // lost.
   void write(uint32_t page, uint64_t before, size_t begin, std::span<const TokenId> tokens);
-  // The page holds nothing.
-  void clear(uint32_t page);
+  // The same over several pages, those of a text from its first token on: from position `begin`.
+  // The text's borders have grown to all of these pages' beginnings.
+  void write_text(std::span<const uint32_t> pages, const TextBorders& borders, size_t begin,
+                  std::span<const TokenId> tokens);
+  // These pages have been handed out anew and hold nothing; they are to be cleared in memory.
+  void clear(std::span<const uint32_t> pages);
+  // Replaces `pages` by those that are to be cleared, each once, in the order of clear(). They no
+  // longer are.
+  void take_cleared(std::vector<uint32_t>& pages);
 
  private:
   struct Page {
@@ -59,6 +66,8 @@ class DraftPages {
   size_t page_tokens_;
   std::vector<Page> pages_;
   std::vector<TokenId> tokens_;
+  std::vector<uint32_t> cleared_;
+  std::vector<bool> is_cleared_;  // by page: it is among them
 };
 
 }  // namespace lockstep

@@ -29,8 +29,8 @@ struct HostOptions {
   std::chrono::milliseconds patience = std::chrono::seconds(5);
   std::string version;            // of this program; all hosts run the same one
   std::string transport = "tcp";  // of exchanges during a pass: a row of host_transports()
-  // Told whom this host waits for ("host 1 of 2 hosts"), about once a second for as long as it
-  // does, by whichever thread waits. None: nobody is.
+  // Is told whom this host waits for ("host 1 of 2 hosts"), about once a second for as long as it
+  // does, by the thread that waits. May be empty.
   std::function<void(const std::string& whom)> on_waiting;
   // Waiting for other hosts ends when it is true; null: never. Outlives the engine.
   const std::atomic<bool>* stop = nullptr;

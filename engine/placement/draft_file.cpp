@@ -23,19 +23,18 @@ Result<void> check_tokens(const GgufFile& file, const GgufFile& draft) {
 // A block of the model's own file, which is opened once more.
 Result<std::unique_ptr<DraftFile>> open_block(const EngineOptions& options, const GgufFile& file,
                                               const Model& model) {
-  const auto refuse = [&](const std::string& reason) {
-    return invalid_input(
-        "a block of the model is to draft (speculate {}), but {}. Use another "
-        "drafter, as --speculate ngram",
-        options.speculate, reason);
+  const auto refuse = [&](const std::string& reason, std::string_view remedy) {
+    return invalid_input("a block of the model is to draft (speculate {}), but {}{}",
+                         options.speculate, reason, remedy);
   };
-  if (options.hosts.is_group()) return refuse("several hosts compute together");
+  constexpr std::string_view kAnother = ". Use another drafter, as --speculate ngram";
+  if (options.hosts.is_group()) return refuse("several hosts compute together", kAnother);
   auto opened = GgufFile::open(file.parts().front());
   if (!opened) return std::unexpected(opened.error());
   auto built =
       build_predicting_block({.file = *opened, .context_tokens = options.context_tokens}, 0);
-  if (!built) return refuse(built.error().message);
-  if (auto fits = check_draft_models(model, *built); !fits) return refuse(fits.error().message);
+  if (!built) return refuse(built.error().message, kAnother);
+  if (auto fits = check_draft_models(model, *built); !fits) return refuse(fits.error().message, "");
   return std::unique_ptr<DraftFile>(new DraftFile{std::move(*opened), std::move(*built)});
 }
 

@@ -37,6 +37,11 @@ bool fits_heads(const KvFormats& format, const Graph& graph) {
 
 }  // namespace
 
+std::string_view without_draft(const Model& draft) {
+  const bool is_block = draft.graph.given_columns() > 0;
+  return is_block ? "use another drafter, as --speculate ngram" : "leave --draft-model out";
+}
+
 Result<void> check_draft_models(const Model& model, const Model& draft) {
   const bool reads_rows = draft.graph.given_columns() > 0;
   for (const auto& [which, one] :
@@ -44,31 +49,31 @@ Result<void> check_draft_models(const Model& model, const Model& draft) {
         std::pair<std::string_view, const Model&>{"draft model", draft}}) {
     const std::string_view obstacle = obstacle_of(one, reads_rows && &one == &model);
     if (obstacle.empty()) continue;
-    return invalid_input(
-        "the {} ({}) {}: tokens cannot be drafted by another model then. Leave --draft-model out",
-        which, one.architecture, obstacle);
+    return invalid_input("the {} ({}) {}: tokens cannot be drafted by another model then; {}",
+                         which, one.architecture, obstacle, without_draft(draft));
   }
   return {};
 }
 
-Result<void> check_draft_devices(const DeviceRules& rules) {
+Result<void> check_draft_devices(const DeviceRules& rules, const Model& draft) {
   if (rules.traits.takes_draft_models) return {};
   return invalid_input(
       "a draft model computes on processors alone, and GPUs are to compute: use --devices cpu, or "
-      "leave --draft-model out");
+      "{}",
+      without_draft(draft));
 }
 
 Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
                                   const DeviceRules& rules, const std::vector<RankPlace>& places,
                                   Strategy strategy, size_t batch_tokens) {
-  if (auto usable = check_draft_devices(rules); !usable) return std::unexpected(usable.error());
+  if (auto usable = check_draft_devices(rules, draft); !usable)
+    return std::unexpected(usable.error());
   DraftLayout made = {.model = &draft, .split = {}, .plan_options = {}, .sizes = {}};
   auto split = split_graph(draft.graph, shares_of(places), strategy);
   if (!split) {
     return invalid_input(
-        "the draft model cannot be split as the model is: {}. Use --ranks 1, or leave "
-        "--draft-model out",
-        split.error().message);
+        "the draft model cannot be split as the model is: {}. Use --ranks 1, or {}",
+        split.error().message, without_draft(draft));
   }
   made.split = std::move(*split);
   made.plan_options = rules.plan_options(draft, settings, batch_tokens);

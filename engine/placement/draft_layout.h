@@ -26,13 +26,16 @@ struct DraftLayout {
   std::vector<RankSizes> sizes;  // by rank
 };
 
+// How to do without the drafts: "leave --draft-model out", or of a block of the model's own file.
+std::string_view without_draft(const Model& draft);
+
 // Whether one model can draft for the other with its cache's pages: layers of both see all tokens,
 // keep no states, and both generate. A model whose hidden rows the other reads may keep states.
 // Fails with kInvalidInput that names what is the matter and with which of the two.
 Result<void> check_draft_models(const Model& model, const Model& draft);
 
 // Fails with kInvalidInput where these devices compute one model alone.
-Result<void> check_draft_devices(const DeviceRules& rules);
+Result<void> check_draft_devices(const DeviceRules& rules, const Model& draft);
 
 // The layout beside a model that is split so over these places and has passes of so many tokens; it
 // has no cache yet. Fails with kInvalidInput where the draft cannot be split over as many ranks, or

@@ -288,10 +288,9 @@ Result<ModelLayout> Placer::place() {
   if (settings_.devices) return place_on(*settings_.devices);
   const DeviceChoice choice = choose_devices_for(*least);
   if (settings_.draft_model != nullptr) {
-    // Nobody who has GPUs wants the model on processors for the sake of drafts.
-    if (auto usable = check_draft_devices(rules_of(choice)); !usable) {
-      return std::unexpected(usable.error());
-    }
+    // The model does not leave the GPUs for the sake of drafts.
+    auto usable = check_draft_devices(rules_of(choice), *settings_.draft_model);
+    if (!usable) return std::unexpected(usable.error());
   }
   return place_automatically(choice);
 }

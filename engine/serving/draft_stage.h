@@ -4,8 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -45,6 +47,13 @@ inline void add_time(double seconds, double& mean) {
   constexpr double kTimesSeen = 4;
   if (mean == 0) mean = seconds;
   mean += kWeightOfLast * (std::min(seconds, kTimesSeen * mean) - mean);
+}
+
+// The first of the likeliest tokens; none where its logit is no finite number.
+inline std::optional<TokenId> likeliest_token(std::span<const float> logits) {
+  const auto likeliest = std::ranges::max_element(logits);
+  if (!std::isfinite(*likeliest)) return std::nullopt;
+  return static_cast<TokenId>(likeliest - logits.begin());
 }
 
 // After 70 passes without a draft the time of one is taken for half of what it was.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -25,19 +24,8 @@ ModelDraftStage::ModelDraftStage(Executor& executor, const Limits& limits)
     : executor_(executor),
       limits_(limits),
       held_(limits.model_pages, kPageTokens),
-      is_to_clear_(limits.model_pages),
       turns_(limits.model_pages) {
   parts_.reserve(limits.sequences);
-  cleared_.reserve(limits.model_pages);
-}
-
-void ModelDraftStage::clear_pages(std::span<const uint32_t> pages) {
-  for (const uint32_t page : pages) {
-    held_.clear(page);
-    if (is_to_clear_[page]) continue;
-    is_to_clear_[page] = true;
-    cleared_.push_back(page);
-  }
 }
 
 Result<void> ModelDraftStage::draft(std::span<DraftStream> streams) {
@@ -145,9 +133,7 @@ void ModelDraftStage::add_tokens(const Part& part) {
 
 Result<void> ModelDraftStage::run_pass() {
   batch_.clear();
-  batch_.cleared_pages.assign(cleared_.begin(), cleared_.end());
-  for (const uint32_t page : cleared_) is_to_clear_[page] = false;
-  cleared_.clear();
+  held_.take_cleared(batch_.cleared_pages);
   bool is_generated = true;
   for (const Part& part : parts_) {
     if (part.count == 0) continue;
@@ -173,17 +159,13 @@ Result<void> ModelDraftStage::run_pass() {
 // behind a border of pages that only drafted tokens have reached.
 void ModelDraftStage::note_written(const Part& part) {
   const DraftStream& stream = *part.stream;
-  size_t position = part.begin;
-  while (position < part.begin + part.count) {
-    const size_t index = position / kPageTokens;
-    if (index >= stream.pages.size() || index >= stream.borders.count()) return;
-    const size_t end = std::min(part.begin + part.count, (index + 1) * kPageTokens);
-    std::vector<TokenId>& written = written_;
-    written.clear();
-    for (; position < end; ++position) written.push_back(token(part, position));
-    held_.write(stream.pages[index], stream.borders.before(index),
-                (end - written.size()) % kPageTokens, written);
+  const size_t pages = std::min(stream.pages.size(), stream.borders.count());
+  const size_t end = std::min(part.begin + part.count, pages * kPageTokens);
+  written_.clear();
+  for (size_t position = part.begin; position < end; ++position) {
+    written_.push_back(token(part, position));
   }
+  held_.write_text(stream.pages, stream.borders, part.begin, written_);
 }
 
 // Whether another token is to be drafted behind it.
@@ -192,10 +174,10 @@ bool ModelDraftStage::read_draft(Part& part, size_t row) {
   const auto all = logits.all();
   if (!all) return false;  // the executor has failed: the next pass says so
   const auto words = all->first(std::min(all->size(), limits_.vocabulary));
-  const auto likeliest = std::ranges::max_element(words);
-  if (!std::isfinite(*likeliest)) return false;
+  const auto likeliest = likeliest_token(words);
+  if (!likeliest) return false;
   std::vector<TokenId>& drafts = part.stream->drafts;
-  drafts.push_back(static_cast<TokenId>(likeliest - words.begin()));
+  drafts.push_back(*likeliest);
   return drafts.size() < part.stream->most;
 }
 

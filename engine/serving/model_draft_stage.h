@@ -33,7 +33,7 @@ class ModelDraftStage final : public DraftStage {
   Result<void> draft(std::span<DraftStream> streams) override;
   double reading_seconds(DraftStream& stream) const override;
   void rest() override;
-  void clear_pages(std::span<const uint32_t> pages) override;
+  void clear_pages(std::span<const uint32_t> pages) override { held_.clear(pages); }
   double pass_seconds() const override { return pass_seconds_; }
 
  private:
@@ -61,9 +61,7 @@ class ModelDraftStage final : public DraftStage {
   DraftPages held_;
   std::vector<Part> parts_;  // in the order of the pass
   Batch batch_;
-  std::vector<uint32_t> cleared_;  // pages to be cleared before the next pass
-  std::vector<bool> is_to_clear_;  // by page: it is among them
-  std::vector<uint32_t> turns_;    // by page: the last turn in which some part has written to it
+  std::vector<uint32_t> turns_;  // by page: the last turn in which some part has written to it
   uint32_t turn_ = 0;
   std::vector<TokenId> written_;  // reused
   double pass_seconds_ = 0;

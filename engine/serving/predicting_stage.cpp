@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
-#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/kernels/attention.h"
@@ -26,15 +24,6 @@ PredictingStage::PredictingStage(Executor& model, Executor& block, const Plan& p
       held_(limits.model_pages, kPageTokens) {
   CHECK(columns_ > 0 && columns_ == model.hidden_width(), "rows of {} columns for a block of {}",
         model.hidden_width(), columns_);
-}
-
-void PredictingStage::clear_pages(std::span<const uint32_t> pages) {
-  for (const uint32_t page : pages) held_.clear(page);
-  cleared_.insert(cleared_.end(), pages.begin(), pages.end());
-  if (cleared_.size() < 2 * limits_.model_pages) return;
-  std::ranges::sort(cleared_);
-  const auto doubles = std::ranges::unique(cleared_);
-  cleared_.erase(doubles.begin(), doubles.end());
 }
 
 size_t PredictingStage::followed(uint64_t sequence) const {
@@ -85,7 +74,7 @@ Result<void> PredictingStage::compute_kept(const PassedChunk& passed, Text& text
              .begin = text.computed,
              .rows = std::span(text.rows).first(count * columns_)}};
   if (auto ran = run_parts(); !ran) return ran;
-  note_written(parts_.front(), passed.borders);
+  held_.write_text(passed.pages, passed.borders, text.computed, parts_.front().tokens);
   text.computed += count;
   text.rows.erase(text.rows.begin(), text.rows.begin() + static_cast<ptrdiff_t>(count * columns_));
   return {};
@@ -120,7 +109,7 @@ void PredictingStage::add_part(const Part& part) {
 // Parts that draft are computed as generated tokens are.
 Result<void> PredictingStage::run_parts() {
   batch_.clear();
-  batch_.cleared_pages = std::exchange(cleared_, {});
+  held_.take_cleared(batch_.cleared_pages);
   for (const Part& part : parts_) {
     add_part(part);
     if (part.stream != nullptr) batch_.generated_tokens = batch_.tokens.size();
@@ -131,19 +120,6 @@ Result<void> PredictingStage::run_parts() {
   const bool drafts = batch_.generated_tokens > 0;
   if (drafts && batch_.tokens.size() <= 2 * parts_.size()) add_time(taken.count(), pass_seconds_);
   return ran;
-}
-
-// Known tokens alone: those that the block has drafted it has computed with other rows.
-void PredictingStage::note_written(const Part& part, const TextBorders& borders) {
-  size_t done = 0;
-  while (done < part.tokens.size()) {
-    const size_t position = part.begin + done;
-    const size_t index = position / kPageTokens;
-    const size_t place = position % kPageTokens;
-    const size_t count = std::min(part.tokens.size() - done, kPageTokens - place);
-    held_.write(part.pages[index], borders.before(index), place, part.tokens.subspan(done, count));
-    done += count;
-  }
 }
 
 // Adds what the block lacks of a text, up to its last token, if all rows for it are there.
@@ -172,8 +148,9 @@ Result<void> PredictingStage::draft_first(std::span<DraftStream> streams) {
   for (DraftStream& stream : streams) add_stream(stream, left);
   if (parts_.empty()) return {};
   if (auto ran = run_parts(); !ran) return ran;
+  // Known tokens alone: those that the block has drafted it has computed with other rows.
   for (const Part& part : parts_) {
-    note_written(part, part.stream->borders);
+    held_.write_text(part.pages, part.stream->borders, part.begin, part.tokens);
     Text& text = texts_.at(part.stream->sequence);
     text.computed += part.tokens.size();
     text.rows.clear();
@@ -207,10 +184,10 @@ Result<void> PredictingStage::read_drafts() {
     auto logits = block_.logits(row);
     const auto all = logits.all();
     if (!all) return std::unexpected(all.error());
-    const auto likeliest = std::ranges::max_element(*all);
-    if (!std::isfinite(*likeliest)) continue;
+    const auto likeliest = likeliest_token(*all);
+    if (!likeliest) continue;
     std::vector<TokenId>& drafts = parts_[row].stream->drafts;
-    drafts.push_back(static_cast<TokenId>(likeliest - all->begin()));
+    drafts.push_back(*likeliest);
     if (!gives_rows || drafts.size() >= parts_[row].stream->most) continue;
     own_rows_.resize(own_rows_.size() + columns_);
     auto read = block_.read_hidden_rows(batch_.logit_tokens[row],

@@ -43,7 +43,7 @@ class PredictingStage final : public DraftStage {
   double reading_seconds(DraftStream& /*stream*/) const override { return 0; }
   void rest() override { pass_seconds_ *= kKeptByRest; }
   void forget(uint64_t sequence) override { texts_.erase(sequence); }
-  void clear_pages(std::span<const uint32_t> pages) override;
+  void clear_pages(std::span<const uint32_t> pages) override { held_.clear(pages); }
   double pass_seconds() const override { return pass_seconds_; }
 
   // The tokens that the block has computed of a sequence's text, and those whose rows are kept.
@@ -73,7 +73,6 @@ class PredictingStage final : public DraftStage {
   Result<void> compute_kept(const PassedChunk& passed, Text& text, size_t count);
   void add_part(const Part& part);
   Result<void> run_parts();
-  void note_written(const Part& part, const TextBorders& borders);
   void add_stream(DraftStream& stream, size_t& left);
   Result<void> draft_first(std::span<DraftStream> streams);
   Result<void> draft_next();
@@ -89,7 +88,6 @@ class PredictingStage final : public DraftStage {
   std::vector<Part> parts_;                   // of the next pass
   std::vector<float> own_rows_;               // of the last one, of each part that drafts
   Batch batch_;
-  std::vector<uint32_t> cleared_;  // before the next pass
   double pass_seconds_ = 0;
 };
 

@@ -161,7 +161,7 @@ class LlamaModel:
         self.process = library.llama_process
         self.begin_batch = library.llama_batch_ext_init
         self.end_batch = library.llama_batch_ext_free
-        # Of the library's own header for extensions, which is C++.
+        # Names of C++ functions: the library declares these in its header for extensions.
         self.hand_out = library._Z26llama_set_embeddings_nextnP13llama_contextbb
         self.own_row = library._Z30llama_get_embeddings_nextn_ithP13llama_contexti
         self.begin_batch.restype = ctypes.c_void_p

@@ -16,7 +16,7 @@ class WaitingStatus {
 
   // "host 1 of 2 hosts". Any thread.
   void tell(const std::string& whom, Clock::time_point now = Clock::now());
-  // "Waits for host 1 of 2 hosts"; empty: it waits for nobody. Any thread.
+  // "Waits for host 1 of 2 hosts"; empty while this host does not wait. Any thread.
   std::string text(Clock::time_point now = Clock::now()) const;
 
  private:

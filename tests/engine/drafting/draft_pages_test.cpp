@@ -48,8 +48,33 @@ TEST(DraftPages, know_what_was_written_up_to_where_it_differs) {
   pages.write(6, borders.before(1), 1, std::array<TokenId, 2>{6, 7});
   EXPECT_EQ(pages.known(text, borders, table), 7U);
   EXPECT_EQ(pages.known(Tokens{1, 2, 3, 4}, borders_of({1, 2, 3, 4}), table), 4U);
-  pages.clear(3);
+  pages.clear(std::array{3U});
   EXPECT_EQ(pages.known(text, borders, table), 0U) << "what is behind has no beginning";
+}
+
+TEST(DraftPages, are_written_over_their_borders) {
+  DraftPages pages(8, kPage);
+  const Tokens text = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const TextBorders borders = borders_of(text);
+  const std::array<uint32_t, 3> table = {3, 6, 1};
+  pages.write_text(table, borders, 0, std::span(text).first(3));
+  EXPECT_EQ(pages.known(text, borders, table), 3U);
+  pages.write_text(table, borders, 3, std::span(text).subspan(3));
+  EXPECT_EQ(pages.known(text, borders, table), 10U);
+}
+
+TEST(DraftPages, are_to_be_cleared_once) {
+  DraftPages pages(8, kPage);
+  pages.clear(std::array{3U, 5U});
+  pages.clear(std::array{5U, 1U});
+  std::vector<uint32_t> cleared = {7};
+  pages.take_cleared(cleared);
+  EXPECT_EQ(cleared, (std::vector<uint32_t>{3, 5, 1}));
+  pages.take_cleared(cleared);
+  EXPECT_TRUE(cleared.empty());
+  pages.clear(std::array{5U});
+  pages.take_cleared(cleared);
+  EXPECT_EQ(cleared, std::vector<uint32_t>{5});
 }
 
 TEST(DraftPages, of_another_text_with_the_same_tokens_are_not_known) {
@@ -99,7 +124,7 @@ TEST(DraftPages, never_know_what_a_place_does_not_hold) {
       }
       begin += piece;
     }
-    if (below(20) == 0) pages.clear(static_cast<uint32_t>(below(kPages)));
+    if (below(20) == 0) pages.clear(std::array{static_cast<uint32_t>(below(kPages))});
   }
   EXPECT_GT(found, 1000U);
 }

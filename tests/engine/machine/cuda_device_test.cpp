@@ -81,7 +81,7 @@ TEST_F(CudaGpu, lets_streams_wait_for_one_anothers_events) {
   const std::unique_ptr<GpuStream> streams[] = {make_stream(), make_stream()};
   const std::unique_ptr<GpuEvent> events[] = {device_->make_event().value(),
                                               device_->make_event().value()};
-  EXPECT_TRUE(events[0]->has_come().value()) << "nobody has recorded it";
+  EXPECT_TRUE(events[0]->has_come().value()) << "it was never recorded";
   std::memset(host_.data(), 0, kBytes);
   std::memset(host_.data(), 9, kPart);
   for (size_t part = 1; part < kParts; ++part) {

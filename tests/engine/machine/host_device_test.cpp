@@ -155,7 +155,7 @@ TEST_F(MadeUpGpu, waits_for_an_event_as_it_was_last_recorded) {
   gpu_.run_late(true);
   ASSERT_TRUE(takes->wait_for(*event).has_value());
   ASSERT_TRUE(gives->record(*event).has_value());
-  EXPECT_TRUE(takes->wait(kDeadline).has_value()) << "an event that nobody had recorded";
+  EXPECT_TRUE(takes->wait(kDeadline).has_value()) << "an event that was never recorded";
   ASSERT_TRUE(takes->wait_for(*event).has_value());
   EXPECT_FALSE(takes->wait(std::chrono::milliseconds(1)).has_value());
   EXPECT_TRUE(device_.is_lost());

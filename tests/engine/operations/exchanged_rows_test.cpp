@@ -64,7 +64,7 @@ Places moved_places(const Step& step, const Batch& batch) {
   for (const ExchangedRows& rows : exchanged_rows(step)) {
     const size_t bytes = exchanged_bytes(rows, batch);
     EXPECT_LE(bytes, exchanged_bytes_most(rows, plan));
-    // A byte more on both sides, which nobody may touch.
+    // One byte more on both sides, which must keep its value.
     std::vector<std::byte> wire(bytes + 2, std::byte{0xa5});
     EXPECT_EQ(take_rows(rows, batch, from.addresses, wire.data() + 1), wire.data() + 1 + bytes);
     EXPECT_EQ(wire.front(), std::byte{0xa5});

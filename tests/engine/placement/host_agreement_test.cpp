@@ -276,7 +276,7 @@ TEST_F(Agreement, a_context_that_is_held_goes_where_a_host_has_no_space_for_it) 
 }
 
 // Nobody is asked for space: it is the shortest that counts.
-TEST_F(Agreement, contexts_that_nobody_holds_or_that_differ_are_not_kept) {
+TEST_F(Agreement, contexts_that_no_host_holds_or_that_differ_are_not_kept) {
   const HostContext own = {.fits = [](const ModelLayout&) -> bool { throw "not asked"; }};
   open_demo();
   ASSERT_TRUE(agree_on_context(with_more_pages(5, /*held=*/false), own));

@@ -26,14 +26,6 @@ namespace {
 
 const std::string kFolder = source_dir() + "/tests/fixtures/families/";
 
-std::vector<float> read_floats(const std::string& name) {
-  std::ifstream file(kFolder + name, std::ios::binary);
-  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
-
 nlohmann::json read_models() {
   std::ifstream file(kFolder + "index.json");
   return nlohmann::json::parse(file).at("models");
@@ -79,11 +71,12 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_on_every_instruc
       for (const auto& sequence : model.at("sequences")) {
         rows = loaded.compute_alone(sequence.at("tokens").get<std::vector<TokenId>>(), 128);
         first_row = sequence.at("first_row").get<size_t>();
-        const auto expected = read_floats(sequence.at("logits").get<std::string>());
+        const auto expected = read_floats(kFolder + sequence.at("logits").get<std::string>());
         EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << rows.size();
       }
       if (!model.contains("llama_cpp")) continue;
-      const auto expected = read_floats(model["llama_cpp"].at("logits").get<std::string>());
+      const auto expected =
+          read_floats(kFolder + model["llama_cpp"].at("logits").get<std::string>());
       EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << "llama.cpp";
     }
   }
@@ -116,7 +109,7 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_in_q8_0) {
     const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
     const auto first_row = sequence.at("first_row").get<size_t>();
     const auto spread = model.at("spread").get<double>();
-    const std::vector<float> stored = read_floats(copy.at("logits").get<std::string>());
+    const std::vector<float> stored = read_floats(kFolder + copy.at("logits").get<std::string>());
     const size_t count =
         sequence.at("row_count").get<size_t>() * model.at("vocabulary").get<size_t>();
     LoadedModelOptions options = options_of(model);

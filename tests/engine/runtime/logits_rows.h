@@ -4,6 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 #include "tests/engine/runtime/loaded_model.h"
@@ -18,6 +21,15 @@ inline std::vector<TokenId> some_tokens(size_t count, size_t start) {
     tokens.push_back(static_cast<TokenId>((start + index * 37) % 128));
   }
   return tokens;
+}
+
+// A file of floats, as fixtures have them.
+inline std::vector<float> read_floats(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
 }
 
 inline void expect_same_bits(const LogitRows& a, const LogitRows& b) {

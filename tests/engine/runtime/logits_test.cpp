@@ -10,20 +10,13 @@
 
 #include "engine/base/json.h"
 #include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/logits_rows.h"
 #include "tests/paths.h"
 
 namespace lockstep {
 namespace {
 
 const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
-
-std::vector<float> read_floats(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
 
 nlohmann::json read_index() {
   std::ifstream file(kFolder + "index.json");

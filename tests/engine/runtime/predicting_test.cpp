@@ -30,14 +30,6 @@ const std::string kFolder = source_dir() + "/tests/fixtures/predicting/";
 // In units of the spread of logits or rows. All engines compute in f32 in different orders.
 constexpr double kTolerance = 5e-5;
 
-std::vector<float> read_floats(const std::string& name) {
-  std::ifstream file(kFolder + name, std::ios::binary);
-  std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
-  std::vector<float> values(bytes.size() / sizeof(float));
-  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
-  return values;
-}
-
 struct Fixture {
   std::string name;
   std::string path;
@@ -60,9 +52,9 @@ std::vector<Fixture> read_fixtures() {
                         .columns = model.at("columns"),
                         .tokens = model.at("tokens"),
                         .steps = model.at("steps"),
-                        .given = read_floats(name + "-given.f32"),
-                        .own = read_floats(name + "-own.f32"),
-                        .logits = read_floats(name + "-logits.f32")});
+                        .given = read_floats(kFolder + name + "-given.f32"),
+                        .own = read_floats(kFolder + name + "-own.f32"),
+                        .logits = read_floats(kFolder + name + "-logits.f32")});
   }
   EXPECT_EQ(fixtures.size(), 9U);
   return fixtures;

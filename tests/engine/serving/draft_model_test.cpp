@@ -32,18 +32,6 @@ class DraftModelTest : public SpeculationTest {
     options_.kv_pages = 0;
     engine_.reset();
   }
-  DraftStatistics of_model() {
-    return engine().statistics().drafts[static_cast<size_t>(DraftSource::kModel)];
-  }
-  Heard answer_of(Request asked) {
-    Answer answer;
-    submit(std::move(asked), answer);
-    return heard(answer);
-  }
-  std::string refusal() {
-    const auto opened = open();
-    return opened ? "" : opened.error().message;
-  }
 
   const std::string same_ = fixture("logits/llama-gqa-f16");
   const std::string other_ = fixture("logits/qwen3-gqa-f32");

@@ -26,18 +26,6 @@ class PredictingServingTest : public SpeculationTest {
     options_.speculate = speculate;
     engine_.reset();
   }
-  DraftStatistics of_block() {
-    return engine().statistics().drafts[static_cast<size_t>(DraftSource::kModel)];
-  }
-  Heard answer_of(Request asked) {
-    Answer answer;
-    submit(std::move(asked), answer);
-    return heard(answer);
-  }
-  std::string refusal() {
-    const auto opened = open();
-    return opened ? "" : opened.error().message;
-  }
 };
 
 // Latent attention, and delta nets, whose states are taken back where drafts are wrong.
@@ -52,8 +40,8 @@ TEST_F(PredictingServingTest, changes_no_answer_alone) {
     for (size_t number = 0; number < kRequests; ++number) {
       EXPECT_EQ(answer_of(nth(number)), plain[number]) << number;
     }
-    EXPECT_EQ(of_block().drafter, "mtp");
-    EXPECT_GT(of_block().drafts, 200U);
+    EXPECT_EQ(of_model().drafter, "mtp");
+    EXPECT_GT(of_model().drafts, 200U);
     EXPECT_GT(engine().statistics().draft_stage_seconds, 0);
   }
 }
@@ -82,7 +70,7 @@ TEST_F(PredictingServingTest, changes_no_answers_beside_others_with_few_pages) {
     for (size_t number = 0; number < kRequests; ++number) {
       EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
     }
-    EXPECT_GT(of_block().drafts, 50U);
+    EXPECT_GT(of_model().drafts, 50U);
   }
 }
 

@@ -74,6 +74,17 @@ class SpeculationTest : public EngineTest {
     return result;
   }
 
+  Heard answer_of(Request asked) {
+    Answer answer;
+    submit(std::move(asked), answer);
+    return heard(answer);
+  }
+  // Why the engine does not open; empty: it does.
+  std::string refusal() {
+    const auto opened = open();
+    return opened ? "" : opened.error().message;
+  }
+
   // By number: greedy and sampled, with penalties, biases, grammars, stop strings and bans.
   Request nth(size_t number) {
     Request asked = request(std::string(3 + number % 5 * 17, static_cast<char>('a' + number % 2)) +
@@ -119,16 +130,18 @@ class SpeculationTest : public EngineTest {
   std::vector<Heard> without_drafts(size_t count) {
     std::vector<Heard> answers;
     for (size_t number = 0; number < count; ++number) {
-      Answer answer;
       Request asked = nth(number);
       asked.speculation = false;
-      submit(std::move(asked), answer);
-      answers.push_back(heard(answer));
+      answers.push_back(answer_of(std::move(asked)));
     }
     EXPECT_EQ(drafts(), 0U);
     return answers;
   }
 
+  // The drafts of a smaller model or of a block.
+  DraftStatistics of_model() {
+    return engine().statistics().drafts[static_cast<size_t>(DraftSource::kModel)];
+  }
   uint64_t accepted() {
     uint64_t sum = 0;
     for (const DraftStatistics& counted : engine().statistics().drafts) {
