@@ -16,8 +16,9 @@ namespace {
 
 // A pause takes 10 to 50 nanoseconds. In a job the others are at work and will come: half a
 // millisecond or more is longer than the workers' imbalance in a phase, even where the system takes
-// a processor away for a moment, so that a pass has no sleeps.
-constexpr uint32_t kBarrierSpins = 20000;
+// a processor away for a moment, so that a pass has no sleeps. Where a look takes longer than a
+// pause (a sanitizer's), fewer are as long.
+constexpr uint32_t kBarrierSpins = 20000 / LOCKSTEP_PAUSES_PER_LOOK;
 
 // Threads that are not pinned may share a processor until the system moves one of them.
 constexpr uint32_t kUnpinnedSpins = 2000;

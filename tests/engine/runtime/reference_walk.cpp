@@ -1,6 +1,7 @@
 #include "tests/engine/runtime/reference_walk.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
@@ -88,6 +89,38 @@ void turn(std::vector<double>& values, size_t size) {
   for (double& value : values) value *= factor;
 }
 
+struct Dot {
+  double sum = 0;
+  double magnitude = 0;  // the sum of the terms' absolute values
+};
+
+// The product of two arrays of first.size() numbers, as several sums side by side, of which each
+// waits for itself alone.
+Dot dot(std::span<const double> first, const double* b) {
+  constexpr size_t kLanes = 16;
+  std::array<double, kLanes> sums{};
+  std::array<double, kLanes> magnitudes{};
+  const double* a = first.data();
+  size_t i = 0;
+  for (; i + kLanes <= first.size(); i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      const double term = a[i + lane] * b[i + lane];
+      sums[lane] += term;
+      magnitudes[lane] += std::abs(term);
+    }
+  }
+  Dot all;
+  for (; i < first.size(); ++i) {
+    all.sum += a[i] * b[i];
+    all.magnitude += std::abs(a[i] * b[i]);
+  }
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    all.sum += sums[lane];
+    all.magnitude += magnitudes[lane];
+  }
+  return all;
+}
+
 double kv_error(KvFormat format) {
   if (format == KvFormat::kBf16) return kBf16;
   return format == KvFormat::kF16 ? kF16 : 0;
@@ -101,7 +134,7 @@ double ReferenceWalk::random() {
   uint64_t z = random_;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return std::ldexp(static_cast<double>((z ^ (z >> 31U)) >> 11U), -52) - 1;
+  return static_cast<double>((z ^ (z >> 31U)) >> 11U) * 0x1p-52 - 1;
 }
 
 double ReferenceWalk::moved(double value, double relative) {
@@ -159,14 +192,10 @@ std::vector<double> ReferenceWalk::product(WeightId id, const std::vector<double
   std::vector<double> y(rows);
   for (size_t row = 0; row < rows; ++row) {
     for (size_t part = 0; part < parts; ++part) {
-      double sum = 0;
-      double magnitude = 0;
+      const size_t begin = columns * part / parts;
       const size_t end = columns * (part + 1) / parts;
-      for (size_t column = columns * part / parts; column < end; ++column) {
-        const double term = weight[row * columns + column] * x[column];
-        sum += term;
-        magnitude += std::abs(term);
-      }
+      auto [sum, magnitude] =
+          dot(std::span(weight).subspan(row * columns + begin, end - begin), &x[begin]);
       if (draw_ != 0) sum += magnitude * sum_error * random();
       y[row] += scale * (parts > 1 ? moved(sum, kBf16) : sum);
     }
