@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <string>
@@ -102,7 +103,7 @@ std::string differences(const AlignedBuffer& actual, const AlignedBuffer& expect
     for (size_t row = 0; row < activation_stride(kRows); ++row) {
       const float value = at(actual, token, row);
       const float wanted = token < tokens && row < rows ? at(expected, token, row) : kUntouched;
-      if (std::memcmp(&value, &wanted, sizeof value) == 0) continue;
+      if (std::bit_cast<uint32_t>(value) == std::bit_cast<uint32_t>(wanted)) continue;
       return fmt::format("token {} of {}, row {} of {}: {} instead of {}", token, tokens, row, rows,
                          value, wanted);
     }
