@@ -23,7 +23,6 @@ ATTENTION_KINDS = {"1": " shaped", "2": " unlike"}
 MOST_FRAMES = {
     ("attend_units", 4): (4, 32),
     ("attend_units", 8): (3, 24),
-    ("attend_walking", 1): (2, 8),
     ("attend_walking", 2): (1, 8),
     ("attend_walking", 4): (2, 8),
     ("attend_walking", 8): (4, 24),
@@ -39,11 +38,9 @@ MOST_FRAMES = {
     ("attend_walking unlike", 2): (3, 16),
     ("attend_walking unlike", 4): (2, 16),
     ("attend_walking unlike", 8): (4, 16),
-    ("multiply_expert_rows", 1): (9, 104),
-    ("multiply_expert_rows", 2): (8, 56),
+    ("multiply_expert_rows", 2): (3, 32),
     ("multiply_expert_rows", 8): (12, 112),
     ("multiply_many", 8): (5, 64),
-    ("multiply_rows", 1): (5, 24),
     ("multiply_wide", 8): (4, 32),
     # Where sine and cosine reduce a large angle.
     ("rotary_table", None): (1, 40),

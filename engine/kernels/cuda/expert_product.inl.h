@@ -68,16 +68,9 @@ GPU_FUNCTION size_t expert_of_block(const GpuExpertProduct& experts) {
   return experts.choice_rows[index] == experts.row_begin[expert] ? expert : experts.expert_count;
 }
 
-// Quants of 2 bits took up to 72 bytes of local memory per thread with one more block at once.
-// Which is faster was not measured.
-template <Format kFormat, unsigned kGroups>
-constexpr unsigned kExpertBlocksAtOnce = gpu_layout(kFormat).quant_bits == 2
-                                             ? (kGroups == 1 ? 2 : 1)
-                                             : kBlocksAtOnce<kGroups>;
-
 // A block takes 32 rows of an expert's weights, and one window of its rows after the other.
 template <Format kFormat, unsigned kGroups>
-GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, (kExpertBlocksAtOnce<kFormat, kGroups>))
+GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, (blocks_at_once<kFormat, kGroups>()))
 void multiply_expert_rows(GpuExpertProduct experts, size_t part_begin, size_t part_end) {
   constexpr unsigned kTokens = kGroups * kGroupTokens;
   follow_launches();  // first: whose weights they are, other launches have written

@@ -65,7 +65,7 @@ GPU_FUNCTION ProductInput<kGroups> product_input(const GpuProduct& product, size
 }
 
 template <Format kFormat, unsigned kGroups>
-GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, kBlocksAtOnce<kGroups>)
+GPU_KERNEL_AT_ONCE(kProductWarps* kWarpThreads, (blocks_at_once<kFormat, kGroups>()))
 void multiply_rows(GpuProduct product, size_t part_begin, size_t part_end) {
   const BlockPlace place = block_place(product, part_begin, part_end, block_column());
   const GpuMatrix& matrix = product.parts[place.part].matrix;

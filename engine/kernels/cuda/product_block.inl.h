@@ -100,11 +100,15 @@ GPU_FUNCTION const float* gather_sums(const ProductSums<kGroups>& sums) {
 }
 
 // With few tokens it is the memory's latency that must be hidden, with more their sums need the
-// registers. Not measured.
-template <unsigned kGroups>
-constexpr unsigned kBlocksAtOnce = kGroups == 1  ? 3
-                                   : kGroups < 8 ? 2
-                                                 : 1;
+// registers: of 2 bits those of 16 tokens already. Three blocks leave none for quants to be made
+// bf16 in; where up to 8 tokens' activations are in shared memory (product_few.inl.h), three
+// instead of two were a seventh slower on an H200.
+template <Format kFormat, unsigned kGroups>
+constexpr unsigned blocks_at_once() {
+  constexpr unsigned kBits = gpu_layout(kFormat).quant_bits;
+  if (kGroups == 1) return kBits < 16 ? 2 : 3;
+  return kGroups >= 8 || kBits == 2 ? 1 : 2;
+}
 
 // The window's product with the two panels of `weights`, which begin_weights() has asked for.
 // `first`: which row of everything that is written the window's first token has.
@@ -114,17 +118,24 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
                                   size_t first) {
   constexpr unsigned kTokens = kGroups * kGroupTokens;
   float factors[kTokens / kProductWarps];
-  GPU_UNROLL
-  for (unsigned turn = 0; turn < kTokens / kProductWarps; ++turn) {
-    const unsigned token = warp_index() + turn * kProductWarps;
-    factors[turn] = token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
-  }
+  const auto find_factors = [&] {
+    GPU_UNROLL
+    for (unsigned turn = 0; turn < kTokens / kProductWarps; ++turn) {
+      const unsigned token = warp_index() + turn * kProductWarps;
+      factors[turn] =
+          token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
+    }
+  };
+  // Before the loop their loads are under way beside its own. With 16 tokens it has no registers
+  // to keep them in.
+  if constexpr (kGroups != 2) find_factors();
   ProductSums<kGroups> sums;
   begin_sums<kFormat>(sums);
   add_units<kFormat, kGroups>(input, weights, units, sums);
-
-  finish_tokens<kProductWarps, kSumsStride>(product, place, gather_sums(sums), input.tokens,
-                                            kTokens, factors, first);
+  const float* const gathered = gather_sums(sums);
+  if constexpr (kGroups == 2) find_factors();
+  finish_tokens<kProductWarps, kSumsStride>(product, place, gathered, input.tokens, kTokens,
+                                            factors, first);
 }
 
 // Calls launch.operator()<kFormat>(begin, end) for each run of parts of one format.

@@ -234,7 +234,7 @@ GPU_FUNCTION void add_f32(Input& input, const std::byte* stage, size_t column,
 // Loads that come after it are not begun before: of many tokens, the registers would not do.
 template <unsigned kGroups>
 GPU_FUNCTION void hold_loads() {
-  if constexpr (kGroups >= 4) meet_warp();
+  if constexpr (kGroups >= 2) meet_warp();
 }
 
 template <Format kFormat, unsigned kGroups, typename Input>
@@ -274,7 +274,7 @@ GPU_FUNCTION void add_tile(Input& input, const std::byte* stage, size_t column, 
       if (!kWhole && column + half * 32 >= input.columns) return;
       if (half == 1) hold_loads<kGroups>();
       // With many tokens the registers would not do for both halves' at once.
-      if (half == 1 && kGroups >= 4) read_tile_scales<kFormat>(stage, tile, scales);
+      if (half == 1 && kGroups >= 2) read_tile_scales<kFormat>(stage, tile, scales);
       add_wide<kFormat, kGroups>(input, stage, column + half * 32, tile, half, scales, sums);
     }
   }
@@ -282,7 +282,7 @@ GPU_FUNCTION void add_tile(Input& input, const std::byte* stage, size_t column, 
 
 // With many tokens a tile is long enough, and minimums leave no registers for more.
 template <Format kFormat, unsigned kGroups>
-constexpr unsigned kTilesAtOnce = kGroups >= 4 || has_minimums(kFormat)
+constexpr unsigned kTilesAtOnce = kGroups >= 2 || has_minimums(kFormat)
                                       ? 1
                                       : gpu_layout(kFormat).unit_tiles;
 
