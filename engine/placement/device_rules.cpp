@@ -315,9 +315,11 @@ class GpuRules final : public RulesWithGpus {
                                         const DeviceChoice& devices, const GpuNeeds& needs,
                                         const std::optional<GpuSpeeds>& speeds) const override {
     const Topology& topology = machine.topology;
-    // GPUs that somebody has named are refused where one is too small, with what would fit.
-    GpuNeeds limiting = devices.automatic ? needs : GpuNeeds();
-    if (devices.gpus.size() > 1 && settings.strategy != Strategy::kLayers) {
+    // GPUs that somebody has named are refused where one is too small, with what would fit. Of
+    // whole layers it is their choice that looks at the memory (place_layers()).
+    const bool by_layers = settings.strategy == Strategy::kLayers;
+    GpuNeeds limiting = devices.automatic && !by_layers ? needs : GpuNeeds();
+    if (devices.gpus.size() > 1 && !by_layers) {
       limiting.each_bytes += gpu_mailbox_bytes(devices.gpus.size(), GpuPeers().channel_count);
     }
     return place_gpu_ranks(topology, devices.gpus,

@@ -13,6 +13,7 @@
 #include "engine/placement/device_rules.h"
 #include "engine/placement/expert_placement.h"
 #include "engine/placement/gpu_traits.h"
+#include "engine/placement/layer_placement.h"
 #include "engine/placement/memory_fit.h"
 
 namespace lockstep {
@@ -113,6 +114,12 @@ Result<void> Placer::split(ModelLayout& layout) const {
     return place_experts(model_, settings_, machine_, layout);
   }
   const Strategy strategy = rules.strategy(settings_, layout.places.size());
+  if (strategy == Strategy::kLayers) {
+    auto layers = place_layers(model_, settings_, machine_, layout);
+    if (!layers) return std::unexpected(layers.error());
+    layout.split = std::move(*layers);
+    return {};
+  }
   auto split = split_graph(model_.graph, shares_of(layout.places), strategy);
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);

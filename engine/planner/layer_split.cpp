@@ -40,15 +40,18 @@ bool is_residual(const Graph& graph, const ValueReaders& readers, ValueId value)
          });
 }
 
+uint64_t bytes_of(const Weight& weight) {
+  const FormatTraits& format = traits(weight.format);
+  return uint64_t{weight.rows} * weight.columns / format.block_elements * format.block_bytes;
+}
+
 uint64_t multiplied_bytes(const Graph& graph, const GraphNode& node) {
   const Cost cost = row_of(node.operation).cost;
   if (cost != Cost::kMatrix && cost != Cost::kExperts) return 0;
   uint64_t bytes = 0;
   for (const WeightId id : weights_of(node)) {
     const Weight& weight = graph.weights()[id];
-    if (!weight.is_matrix) continue;
-    const FormatTraits& format = traits(weight.format);
-    bytes += uint64_t{weight.rows} * weight.columns / format.block_elements * format.block_bytes;
+    if (weight.is_matrix) bytes += bytes_of(weight);
   }
   return bytes;
 }
@@ -58,9 +61,12 @@ class BorderChoice {
  public:
   // `parts`: bytes that are multiplied with; `shares`: of the ranks in the order of their layers.
   BorderChoice(const std::vector<uint64_t>& parts, std::vector<double> shares)
-      : shares_(std::move(shares)) {
-    sums_.push_back(0);
-    for (const uint64_t part : parts) sums_.push_back(sums_.back() + part);
+      : shares_(std::move(shares)), sums_(sums_of(parts)) {}
+
+  // `space`: in the order of their layers.
+  void limit(const std::vector<uint64_t>& taken, std::vector<uint64_t> space) {
+    taken_ = sums_of(taken);
+    space_ = std::move(space);
   }
 
   // The parts with which the ranks but the first begin; none: a rank would have nothing to do.
@@ -69,13 +75,23 @@ class BorderChoice {
  private:
   static constexpr double kNever = std::numeric_limits<double>::infinity();
 
+  static std::vector<uint64_t> sums_of(const std::vector<uint64_t>& parts) {
+    std::vector<uint64_t> sums = {0};
+    for (const uint64_t part : parts) sums.push_back(sums.back() + part);
+    return sums;
+  }
+
   double time(size_t rank, size_t begin, size_t end) const {
     const uint64_t bytes = sums_[end] - sums_[begin];
+    if (!space_.empty() && taken_[end] - taken_[begin] > space_[rank]) return kNever;
     return bytes == 0 ? kNever : static_cast<double>(bytes) / shares_[rank];
   }
 
   std::vector<double> shares_;
-  std::vector<uint64_t> sums_;  // of the parts before each, and of all
+  // Sums of the parts before each, and of all.
+  std::vector<uint64_t> sums_;
+  std::vector<uint64_t> taken_ = {};
+  std::vector<uint64_t> space_ = {};  // none: it does not matter
 };
 
 // By the number of ranks and of parts that they have: the time of the slowest, and what the last of
@@ -107,16 +123,22 @@ std::vector<size_t> BorderChoice::find() {
   return begins;
 }
 
-// The bytes that are multiplied with before each border, from the one before on, and behind the
-// last.
-std::vector<uint64_t> bytes_between(const Graph& graph, const std::vector<LayerBorder>& borders) {
+// The bytes of each part, from the border before it on.
+template <typename BytesOfNode>
+std::vector<uint64_t> bytes_between(const Graph& graph, std::span<const LayerBorder> borders,
+                                    const BytesOfNode& bytes_of_node) {
   std::vector<uint64_t> parts(borders.size() + 1);
   size_t part = 0;
   for (const GraphNode& node : graph.nodes()) {
     if (part < borders.size() && borders[part].node == node.output) ++part;
-    parts[part] += multiplied_bytes(graph, node);
+    parts[part] += bytes_of_node(node);
   }
   return parts;
+}
+
+std::vector<uint64_t> multiplied_between(const Graph& graph, std::span<const LayerBorder> borders) {
+  return bytes_between(graph, borders,
+                       [&](const GraphNode& node) { return multiplied_bytes(graph, node); });
 }
 
 }  // namespace
@@ -167,7 +189,17 @@ Split split_at_borders(const Graph& graph, std::span<const LayerBorder> borders)
   return split;
 }
 
-Result<Split> split_layers(const Graph& graph, std::span<const double> shares) {
+std::vector<uint64_t> weight_bytes_between(const Graph& graph,
+                                           std::span<const LayerBorder> borders) {
+  return bytes_between(graph, borders, [&](const GraphNode& node) {
+    uint64_t bytes = 0;
+    for (const WeightId id : weights_of(node)) bytes += bytes_of(graph.weights()[id]);
+    return bytes;
+  });
+}
+
+Result<Split> split_layers(const Graph& graph, std::span<const double> shares,
+                           const std::optional<LayerMemory>& memory) {
   for (size_t rank = 0; rank < shares.size(); ++rank) {
     if (shares[rank] > 0) continue;
     return invalid_input(
@@ -182,13 +214,16 @@ Result<Split> split_layers(const Graph& graph, std::span<const double> shares) {
         "this model's layers cannot be given to different ranks: several values go through all of "
         "them; use --strategy reduce");
   }
-  const auto begins =
-      BorderChoice(bytes_between(graph, all), {shares.rbegin(), shares.rend()}).find();
+  const std::vector<uint64_t> parts = multiplied_between(graph, all);
+  BorderChoice choice(parts, {shares.rbegin(), shares.rend()});
+  if (memory) choice.limit(memory->parts, {memory->space.rbegin(), memory->space.rend()});
+  const auto begins = choice.find();
+  if (begins.empty() && memory) return split_layers(graph, shares);
   if (begins.empty()) {
     return invalid_input(
         "{} ranks are more than this model has parts between layers, {} with products; use fewer "
         "ranks (fewer GPUs in --devices)",
-        shares.size(), std::ranges::count_if(bytes_between(graph, all), std::identity()));
+        shares.size(), std::ranges::count_if(parts, std::identity()));
   }
   std::vector<LayerBorder> chosen;
   for (const size_t begin : begins) chosen.push_back(all[begin - 1]);

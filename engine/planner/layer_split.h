@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,10 +22,22 @@ namespace lockstep {
 // of the usual decoder has two, behind attention and behind the feed-forward.
 std::vector<LayerBorder> find_layer_borders(const Graph& graph);
 
+// The memory of ranks with layers.
+struct LayerMemory {
+  std::vector<uint64_t> parts;  // taken by each part of the graph, between all of its borders
+  std::vector<uint64_t> space;  // of each rank
+};
+
 // The split whose slowest rank has least to do: of the bytes that a pass multiplies with, each
-// rank's over its share. Every rank multiplies. Fails with kInvalidInput where the graph has no
-// border, too few for the ranks, or a rank no share.
-Result<Split> split_layers(const Graph& graph, std::span<const double> shares);
+// rank's over its share. Every rank multiplies. With `memory` the best of those whose ranks have
+// space for their parts, or, where there is none, of all. Fails with kInvalidInput where the graph
+// has no border, too few for the ranks, or a rank no share.
+Result<Split> split_layers(const Graph& graph, std::span<const double> shares,
+                           const std::optional<LayerMemory>& memory = {});
+
+// The bytes of each part's weights in a file.
+std::vector<uint64_t> weight_bytes_between(const Graph& graph,
+                                           std::span<const LayerBorder> borders);
 
 // The same between given borders: one fewer than ranks, of find_layer_borders(), ascending.
 Split split_at_borders(const Graph& graph, std::span<const LayerBorder> borders);

@@ -41,6 +41,40 @@ TEST_F(LayersTest, gpus_have_whole_layers_each_where_that_is_asked_for) {
   EXPECT_TRUE(one->split.borders.empty());
 }
 
+// A GPU that has no memory for the layers that would be fastest gets fewer.
+TEST_F(LayersTest, gpus_get_layers_that_they_have_memory_for) {
+  options_.strategy = "layers";
+  options_.context_tokens = kPageTokens;
+  options_.kv_pages = 1;
+  for (const bool linked : {false, true}) {
+    const Topology large = linked ? machine_with_linked_gpus() : machine_with_gpus();
+    const auto even = split("gpu0,gpu1", large);
+    ASSERT_TRUE(even.has_value()) << even.error().message;
+    for (size_t rank = 0; rank < 2; ++rank) {
+      SCOPED_TRACE(fmt::format("linked {}, rank {}", linked, rank));
+      Topology small = large;
+      leave(small.gpus[static_cast<size_t>(even->devices.gpus[rank])],
+            even->sizes[rank].gpu_bytes() - 1);
+      const auto layout = split("gpu0,gpu1", small);
+      ASSERT_TRUE(layout.has_value()) << layout.error().message;
+      ASSERT_TRUE(sized_.has_value()) << sized_.error().message;
+      EXPECT_LT(layout->sizes[rank].weight_bytes, even->sizes[rank].weight_bytes);
+      EXPECT_GT(layout->sizes[1 - rank].weight_bytes, even->sizes[1 - rank].weight_bytes);
+    }
+  }
+}
+
+// No choice of layers helps: the refusal names the GPU.
+TEST_F(LayersTest, a_model_that_fits_in_no_way_is_refused) {
+  options_.strategy = "layers";
+  Topology small = machine_with_linked_gpus();
+  for (Gpu& gpu : small.gpus) leave(gpu, 1 << 20);
+  const auto layout = split("gpu0,gpu1", small);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  ASSERT_FALSE(sized_.has_value());
+  EXPECT_THAT(sized_.error().message, HasSubstr("rank 0 needs"));
+}
+
 TEST_F(LayersTest, whole_layers_are_refused_of_nodes_and_of_too_many_gpus) {
   options_.strategy = "layers";
   expect_refusal("cpu", machine_with_gpus(), "strategy layers is for GPUs alone, not for node0");
