@@ -52,6 +52,7 @@ struct GpuAreas {
   ArenaOffset<std::byte> batch = {};     // a pass's batch, as gpu_batch_at() lays it out
   GpuBatchLimits limits;                 // its capacity
   ArenaOffset<double> frequencies = {};  // all RotaryTableSteps', in order
+  ArenaOffset<float> constants = {};     // gpu_constants() of the plan; none: it has none
   GpuPartials partials;                  // none: the rank attends to no head
   ArenaOffset<uint32_t>
       choice_rows;  // [token][chosen_count]: the choice's row; none without experts

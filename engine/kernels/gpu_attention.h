@@ -45,7 +45,8 @@ struct GpuAttention {
   unsigned grid_rows = 1;  // blocks that share the units, the tokens or the tiles
   unsigned section = 0;    // tokens of a section, of which one sees no other's keys; 0: no sections
   float score_cap = 0;     // scaled scores become cap * tangent(score / cap); 0: no cap
-  const float* sinks = nullptr;  // [query head]: one more score, which has no value; or none
+  const float* sinks = nullptr;   // [query head]: one more score, which has no value; or none
+  const float* slopes = nullptr;  // [query head]: of scores by the key's distance; or none
 };
 
 // The number of keys that a block has in its shared memory at once: a page's, or fewer of large
@@ -72,6 +73,7 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t key_dimension,
 //   score[t] = dimension 8 * i + j belongs to part i % 4; a part is a chain of fma over its
 //              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale;
 //              with a cap, then tangent(score / cap) * cap
+//              with a slope, then fma(slope, the key's position - the token's, score)
 //   M'       = the greatest of M and the scores of the step's keys that the token sees
 //   p[t]     = exponential(score[t] - M'), 0 outside the token's keys
 //   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the
@@ -101,7 +103,8 @@ void gpu_attend_walked(void* stream, const GpuAttention& attention);
 // By tile products, keys are taken in chunks of a page, in order of position; a row is a token:
 //   queries, keys and values are rounded to f16 (of an F16 cache; queries at most 65504) or bf16,
 //   score = the product, 16 dimensions at a time, f32; with a cap, then
-//           tangent(score * scale / cap) * (cap / scale)
+//           tangent(score * scale / cap) * (cap / scale); with a slope, then
+//           fma(slope / scale, the key's position - the token's, score)
 //   e = scale * log2(e), rounded; `scale` > 0
 //   M' = the greater of M (at first -FLT_MAX) and of the chunk's scores that the token sees
 //   O = O * 2^((M - M') * e), L alike, per lane

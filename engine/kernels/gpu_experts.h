@@ -60,6 +60,8 @@ struct GpuExpertProduct {
   // first expert's.
   GpuProduct product;
   size_t matrix_stride_bytes[kGpuProductParts] = {};  // from an expert's matrix to the next one's
+  // Consecutive experts that share a matrix, of each part.
+  unsigned sharing[kGpuProductParts] = {1, 1, 1};
   size_t expert_count = 0;
   const uint32_t* row_begin = nullptr;  // GpuRouting's
   // Whose input and norm's factor a row has: GpuRouting's. None: they are by row as well.
@@ -75,9 +77,9 @@ struct GpuExpertProduct {
 void gpu_expert_product(void* stream, const GpuExpertProduct& experts);
 
 // output[t][i] = the sum, over a token's choices in their order, of fma(weight, products[row][i],
-// the sum so far), which begins with 0, or with what `output` held; the product + the expert's bias
-// where there are some, and without weights the sum of the products. Then the norms as
-// gpu_product() forms them.
+// the sum so far), which begins with 0, or with what `output` held; the product * the expert's
+// scale + its bias where there are some, and without weights the sum of the products. Then the
+// norms as gpu_product() forms them.
 struct GpuExpertSum {
   GpuBatch batch;
   const float* products = nullptr;  // [row]
@@ -94,7 +96,8 @@ struct GpuExpertSum {
   unsigned grid_rows = 1;            // blocks that share the tokens
   const float* biases = nullptr;     // of expert 0; or none
   size_t bias_stride = 0;            // floats, from an expert's to the next one's
-  const uint32_t* chosen = nullptr;  // GpuRouting's, with biases
+  const float* scales = nullptr;     // [expert]: of its matrix; or none
+  const uint32_t* chosen = nullptr;  // GpuRouting's, with biases or scales
 };
 void gpu_sum_experts(void* stream, const GpuExpertSum& sum);
 

@@ -80,8 +80,8 @@ void gpu_unpack_rows(void* stream, const GpuUnpacking& unpacking);
 constexpr bool gpu_goes_to_output(const GpuProduct& product) {
   const GpuPart& part = product.parts[0];
   return product.part_count == 1 && product.finish != GpuFinish::kGate &&
-         product.norm.chunk_sums == nullptr && part.bias == nullptr && part.output != nullptr &&
-         part.matrix.rows % kGpuPanelStep == 0;
+         product.norm.chunk_sums == nullptr && part.scale == 1 && part.bias == nullptr &&
+         part.output != nullptr && part.matrix.rows % kGpuPanelStep == 0;
 }
 
 // The steps after a product, on the sums of a panel. Every array is aligned to four of its

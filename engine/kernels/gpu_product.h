@@ -19,7 +19,7 @@
 //   F32          acc = fma(w, x, acc), by ascending column
 // A tile product adds 16 terms to a float in the order and with the rounding of the device, the
 // same for the same device. Then y = the 8 sums, added from the first to the last;
-//   y = y * the norm's factor;  + bias;  + what `output` held (accumulate).
+//   y = y * the norm's factor;  * scale;  + bias;  + what `output` held (accumulate).
 #pragma once
 
 #include <cstddef>
@@ -61,6 +61,7 @@ struct GpuPart {
   float* output = nullptr;      // [token][row]; none with a gate
   size_t output_stride = 0;
   bool accumulate = false;
+  float scale = 1;  // of the matrix
 };
 
 enum class GpuFinish : uint8_t {

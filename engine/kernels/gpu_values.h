@@ -50,10 +50,11 @@ enum class GpuFunction : uint8_t {
                  // down and the factor in f64, rounded once
 };
 
-// Biases of experts' rows: the row of each expert's.
+// The scales that experts' rows are multiplied with, and the biases that are added to them then.
 struct GpuRowBiases {
-  const float* biases = nullptr;  // of expert 0; or none
+  const float* biases = nullptr;  // of expert 0, the row of each expert's; or none
   size_t stride = 0;              // floats, from an expert's to the next one's
+  const float* scales = nullptr;  // [expert]: of its matrix; or none
 };
 
 // The function of each element. x may be the output's floats.
@@ -83,8 +84,8 @@ struct GpuElementwise {
   // its rows of choices; none: nothing does.
   const float* weights = nullptr;
   const uint32_t* choice_rows = nullptr;
-  // With rows of experts: added to x and to y next. `row_begin`: GpuRouting's; needed where there
-  // are biases.
+  // With rows of experts: the scales and biases of x and of y, next. `row_begin`: GpuRouting's;
+  // needed where there are some.
   GpuRowBiases x_biases = {};
   GpuRowBiases y_biases = {};
   const uint32_t* row_begin = nullptr;
@@ -94,6 +95,11 @@ struct GpuElementwise {
   // The addresses of other ranks' copies of the rows in f32, in memory that this GPU reaches.
   size_t copy_count = 0;
   float* copies[kGpuEmbeddingCopies] = {};
+
+  constexpr bool is_biased() const {
+    return x_biases.biases != nullptr || x_biases.scales != nullptr || y_biases.biases != nullptr ||
+           y_biases.scales != nullptr;
+  }
 };
 void gpu_compute_elements(void* stream, const GpuElementwise& step);
 

@@ -6,6 +6,7 @@
 #include "engine/kernels/gpu_draw.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/gpu_matrix_library.h"
+#include "engine/operations/gpu_constants.h"
 #include "engine/operations/plan_target.h"
 
 namespace lockstep {
@@ -112,6 +113,14 @@ class GpuPlanTarget final : public PlanTarget {
   void place_last_areas(const PlanOptions& options, Plan& plan) const override {
     auto& areas = std::get<GpuAreas>(plan.areas);
     areas.panel_limits = options.panel_limits;
+    const auto place = [&](size_t bytes) {
+      const size_t offset = round_up(plan.scratch_bytes, kLastAlignment);
+      plan.scratch_bytes = offset + bytes;
+      return offset;
+    };
+    if (const size_t count = gpu_constants(plan).size(); count > 0) {
+      areas.constants = {Arena::kScratch, place(count * sizeof(float))};
+    }
     PanelSize largest;
     for (const Step& step : plan.steps) {
       if (const auto* product = std::get_if<MatmulStep>(&step.work)) {
@@ -119,11 +128,6 @@ class GpuPlanTarget final : public PlanTarget {
       }
     }
     if (largest.rows == 0) return;
-    const auto place = [&](size_t bytes) {
-      const size_t offset = round_up(plan.scratch_bytes, kLastAlignment);
-      plan.scratch_bytes = offset + bytes;
-      return offset;
-    };
     areas.panel = {Arena::kScratch, place(largest.elements * sizeof(uint16_t))};
     areas.panel_sum_floats = plan.chunk_tokens * largest.rows;
     areas.panel_sums = {Arena::kScratch, place(areas.panel_sum_floats * sizeof(float))};

@@ -29,14 +29,6 @@ StateShape value_head_state(const GraphNode& node, size_t own_columns) {
           .columns = node.value_dimension};
 }
 
-std::optional<std::string_view> scale_gap(const GroupParts& parts, const GraphNode& node) {
-  const auto is_scaled = [&](WeightId id) { return parts.graph.weights()[id].scale != 1; };
-  const bool has_scale = (node.weight != kNone && is_scaled(node.weight)) ||
-                         std::ranges::any_of(node.experts, is_scaled);
-  if (!has_scale) return std::nullopt;
-  return "product with a matrix's scale";
-}
-
 std::optional<std::string_view> sum_gap(const GroupParts& parts) {
   if (nodes_of(parts.graph, parts.group, Operation::kRmsNorm).size() > kGpuProductNorms) {
     return "step of so many norms";

@@ -111,9 +111,7 @@ inline const OperationRow& row_of(Operation operation) {
   return *operation_table()[static_cast<size_t>(operation)];
 }
 
-// Gaps that several rows share. A matrix that has a scale:
-std::optional<std::string_view> scale_gap(const GroupParts& parts, const GraphNode& node);
-// More norms behind a sum than a kernel takes:
+// A gap that several rows share: more norms behind a sum than a kernel takes.
 std::optional<std::string_view> sum_gap(const GroupParts& parts);
 
 }  // namespace lockstep

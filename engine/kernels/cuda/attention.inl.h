@@ -157,8 +157,8 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
     const size_t stride = kUnlike ? unprepared.value_stride : unprepared.key_stride;
     const size_t value = unit.token * stride + heads.kv_head * dimensions;
     const float* own_value = has_keys ? unprepared.values + value : nullptr;
-    const unsigned chains = attend_unit<kFormat, kQueries, kShaped, kUnlike>(
-        a, heads.kv_head, keys, memory, own_value, [&] {
+    const unsigned chains =
+        attend_unit<kFormat, kQueries, kShaped, kUnlike>(a, heads, keys, memory, own_value, [&] {
           if (waits) follow_launches();
           waits = false;
           if (!prepares) return load_queries<kQueries>(a, unit.token, heads, memory.queries);

@@ -28,10 +28,11 @@ GPU_FUNCTION BlockHeads block_heads(const GpuAttention& a, unsigned column, unsi
   return {kv_head, first, left < queries ? left : queries};
 }
 
-// Whether scores are capped, heads have sinks or tokens sections. Kernels for it are compiled by
-// themselves (`kShaped`): the others need no registers, and take no turns, for any of it.
+// Whether scores are capped or sloped, heads have sinks or tokens sections. Kernels for it are
+// compiled by themselves (`kShaped`): the others need no registers, and take no turns, for any of
+// it.
 inline bool is_shaped(const GpuAttention& a) {
-  return a.section != 0 || a.score_cap != 0 || a.sinks != nullptr;
+  return a.section != 0 || a.score_cap != 0 || a.sinks != nullptr || a.slopes != nullptr;
 }
 // Kernels of generated tokens are compiled once more for values of other dimensions than keys
 // (`kUnlike`), with shapes or without.

@@ -21,9 +21,10 @@ constexpr unsigned kKeyLanes = 4;
 constexpr unsigned kWarpKeys = kWarpThreads / kKeyLanes;
 static_assert(kAttendWarps * kWarpKeys == kSlots, "a step's keys are shared out at once");
 
-// On a multiprocessor: enough for the memory to be busy. With more, registers would not do.
+// On a multiprocessor: enough for the memory to be busy, as two with a step's keys and values on
+// their way (32 KiB of F16 heads of 128) are. With more, registers would not do. Not measured.
 constexpr unsigned attend_blocks_at_once(unsigned queries, AttentionKind kind) {
-  return queries <= 4 && kind != AttentionKind::kUnlike ? 3 : 2;
+  return queries <= 2 && kind == AttentionKind::kPlain ? 3 : 2;
 }
 
 // How a token's keys in a layer are shared out.
@@ -46,7 +47,8 @@ struct UnitKeys {
   const uint32_t* pages;  // the sequence's
   unsigned begin;
   unsigned end;
-  unsigned own;  // the one that is in no cache yet, or kNoKey
+  unsigned own;       // the one that is in no cache yet, or kNoKey
+  unsigned position;  // the token's
 };
 
 template <bool kShaped>
@@ -55,7 +57,8 @@ GPU_FUNCTION UnitKeys unit_keys(const GpuAttention& a, const TokenUnits& units, 
   const unsigned first = first_key<kShaped>(a, position);
   const unsigned begin = (units.first_page + index * units.pages) * kSlots;
   const unsigned end = begin + units.pages * kSlots;
-  return {pages, begin < first ? first : begin, end < position + 1 ? end : position + 1, kNoKey};
+  return {pages, begin < first ? first : begin, end < position + 1 ? end : position + 1, kNoKey,
+          position};
 }
 
 // The keys that are seen of the step of `size` keys that begins at `at`.
@@ -125,7 +128,7 @@ size_t attend_memory_bytes(unsigned queries, const GpuKvLayer& kv) {
 }
 
 // Leaves the keys' scores where their weights will be.
-template <KvFormat kFormat, unsigned kQueries>
+template <KvFormat kFormat, unsigned kQueries, bool kShaped>
 GPU_FUNCTION void score_keys(const SeenKeys& seen, float scale, const AttendMemory& memory) {
   const unsigned first = warp_index() * kWarpKeys;
   if (first >= seen.end || first + kWarpKeys <= seen.begin) return;
@@ -133,7 +136,8 @@ GPU_FUNCTION void score_keys(const SeenKeys& seen, float scale, const AttendMemo
   const unsigned part = lane_index() / kWarpKeys;
   const unsigned dimensions = memory.stage.key_dimensions;
   float scores[kQueries] = {};
-  GPU_UNROLL_BY((kQueries <= 4 ? 2 : 1))
+  // Shapes leave four queries no registers for more at once.
+  GPU_UNROLL_BY((kQueries <= (kShaped ? 2 : 4) ? 2 : 1))
   for (unsigned dimension = part * kKeyPiece; dimension < dimensions;
        dimension += kKeyLanes * kKeyPiece) {
     float elements[kKeyPiece];
@@ -163,10 +167,27 @@ struct Softmax {
   float sum = 0;
 };
 
-// A warp makes weights of its query's scores. `cap`: of scores, if they have one; 0: none.
+// The shape of a query's scores beside their scale.
+struct ScoreShape {
+  float cap;    // 0: none
+  float slope;  // 0: none
+  int first;    // position of the step's first key less the token's
+};
+
+template <bool kShaped>
+GPU_FUNCTION ScoreShape score_shape(const GpuAttention& a, const BlockHeads& heads,
+                                    const UnitKeys& keys, unsigned at) {
+  if (!kShaped) return {};
+  const unsigned query = warp_index();
+  const bool slopes = a.slopes != nullptr && query < heads.count;
+  return {a.score_cap, slopes ? a.slopes[heads.first + query] : 0.0F,
+          static_cast<int>(at) - static_cast<int>(keys.position)};
+}
+
+// A warp makes weights of its query's scores.
 template <unsigned kQueries, bool kShaped>
-GPU_FUNCTION void weigh_keys(const SeenKeys& seen, float cap, const AttendMemory& memory,
-                             Softmax& softmax) {
+GPU_FUNCTION void weigh_keys(const SeenKeys& seen, const ScoreShape& shape,
+                             const AttendMemory& memory, Softmax& softmax) {
   constexpr unsigned kLaneKeys = kSlots / kWarpThreads;
   const unsigned query = warp_index();
   if (query >= kQueries) return;
@@ -179,7 +200,13 @@ GPU_FUNCTION void weigh_keys(const SeenKeys& seen, float cap, const AttendMemory
     places[k] = memory.weights + (key / 2 * kQueries + query) * 2 + key % 2;
     counts[k] = key >= seen.begin && key < seen.end;
     scores[k] = *places[k];  // of a key that is not seen whatever lies there
-    if (kShaped && cap != 0) scores[k] = multiply(tangent_of(scores[k] / cap), cap);
+    if (kShaped && shape.cap != 0) {
+      scores[k] = multiply(tangent_of(scores[k] / shape.cap), shape.cap);
+    }
+    if (kShaped && shape.slope != 0) {
+      const auto distance = static_cast<float>(shape.first + static_cast<int>(key));
+      scores[k] = multiply_add(shape.slope, distance, scores[k]);
+    }
     if (counts[k]) maximum = greater(maximum, scores[k]);
   }
   for (unsigned distance = kWarpThreads / 2; distance > 0; distance /= 2) {
@@ -284,17 +311,17 @@ GPU_FUNCTION void begin_first_step(const KeyStep& step, const AttendMemory& memo
 // memory, and the own key if the unit has it; called by all threads while the first step's keys and
 // values are on their way. `own_value`: in the device's memory.
 template <KvFormat kFormat, unsigned kQueries, bool kShaped, bool kUnlike, typename BringQueries>
-GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const UnitKeys& keys,
-                                  const AttendMemory& memory, const float* own_value,
-                                  const BringQueries& bring_queries) {
+GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, const BlockHeads& heads,
+                                  const UnitKeys& keys, const AttendMemory& memory,
+                                  const float* own_value, const BringQueries& bring_queries) {
   const KvBlocks& stage = memory.stage;
   const unsigned size = stage.slots;
   const bool is_key_warp = warp_index() == kKeyWarp;
   const bool is_value_warp = warp_index() == kValueWarp;
   unsigned at = keys.begin / size * size;
   unsigned page = load_of_batch(keys.pages + at / kSlots);
-  begin_first_step<kFormat>(key_step<kFormat, kUnlike>(a, kv_head, keys, at, size, page), memory,
-                            own_value, bring_queries);
+  begin_first_step<kFormat>(key_step<kFormat, kUnlike>(a, heads.kv_head, keys, at, size, page),
+                            memory, own_value, bring_queries);
   wait_for_copies<1>();
   meet_block();
   const Chain chain = own_chain(stage);
@@ -306,10 +333,10 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     const unsigned next = at + size;
     const bool goes_on = next < keys.end;
     if (goes_on) page = load_of_batch(keys.pages + next / kSlots);
-    score_keys<kFormat, kQueries>(seen_keys(keys, at, size), a.scale, memory);
+    score_keys<kFormat, kQueries, kShaped>(seen_keys(keys, at, size), a.scale, memory);
     meet_block();  // the keys have been read
     if (goes_on) {
-      const KeyStep step = key_step<kFormat, kUnlike>(a, kv_head, keys, next, size, page);
+      const KeyStep step = key_step<kFormat, kUnlike>(a, heads.kv_head, keys, next, size, page);
       begin_keys<kFormat>(step, stage);
       if (is_value_warp) copy_neighbour<KeyPart, kFormat>(step, stage);
       if (is_key_warp && step.own != kNoKey) {
@@ -317,7 +344,8 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
       }
     }
     close_copies();
-    weigh_keys<kQueries, kShaped>(seen_keys(keys, at, size), a.score_cap, memory, softmax);
+    const ScoreShape shape = score_shape<kShaped>(a, heads, keys, at);
+    weigh_keys<kQueries, kShaped>(seen_keys(keys, at, size), shape, memory, softmax);
     wait_for_copies<1>();  // but for the next keys
     meet_block();
     add_values<kFormat, kQueries>(seen_keys(keys, at, size), chain, memory, sums);
@@ -325,7 +353,7 @@ GPU_FUNCTION unsigned attend_unit(const GpuAttention& a, unsigned kv_head, const
     meet_block();  // the values have been read
     if (!goes_on) break;
     at = next;
-    const KeyStep step = key_step<kFormat, kUnlike>(a, kv_head, keys, at, size, page);
+    const KeyStep step = key_step<kFormat, kUnlike>(a, heads.kv_head, keys, at, size, page);
     begin_values<kFormat>(step, stage);
     if (is_value_warp && step.own != kNoKey) {
       copy_neighbour<ValuePart, kFormat>(step, stage);

@@ -82,7 +82,7 @@ void attend_walking(GpuAttention a, bool prompted) {
     for (unsigned unit = 0; unit < units.count; ++unit) {
       const UnitKeys keys = unit_keys<kShaped>(a, units, unit, position, pages);
       const unsigned chains = attend_unit<kFormat, kQueries, kShaped, kUnlike>(
-          a, heads.kv_head, keys, memory, nullptr,
+          a, heads, keys, memory, nullptr,
           [&] { load_queries<kQueries>(a, token, heads, memory.queries); });
       merge_unit<kQueries>(memory, chains, dimensions, walked);
     }

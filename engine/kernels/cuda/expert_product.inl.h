@@ -13,6 +13,7 @@ namespace {
 template <unsigned kGroups>
 struct GatheredInput {
   static constexpr bool kIsStaged = false;
+  static constexpr bool kIsScaled = false;  // what follows their products does that
 
   const std::byte* rows;
   size_t stride_bytes;
@@ -55,7 +56,8 @@ GPU_FUNCTION GatheredInput<kGroups> gathered_input(const GpuExpertProduct& exper
 
 GPU_FUNCTION GpuMatrix matrix_of(const GpuExpertProduct& experts, size_t part, size_t expert) {
   GpuMatrix matrix = experts.product.parts[part].matrix;
-  matrix.planes += expert * experts.matrix_stride_bytes[part];
+  const unsigned index = static_cast<unsigned>(expert) / experts.sharing[part];
+  matrix.planes += index * experts.matrix_stride_bytes[part];
   return matrix;
 }
 

@@ -288,6 +288,9 @@ void sum_experts(GpuExpertSum sum) {
       for (size_t choice = token * sum.chosen_count; choice < (token + 1) * sum.chosen_count;
            ++choice) {
         float product = sum.products[sum.choice_rows[choice] * sum.product_stride + column];
+        if (!kPlain && sum.scales != nullptr) {
+          product = multiply(product, sum.scales[sum.chosen[choice]]);
+        }
         if (!kPlain && sum.biases != nullptr) {
           product += sum.biases[sum.chosen[choice] * sum.bias_stride + column];
         }
@@ -326,7 +329,7 @@ void gpu_sum_experts(void* stream, const GpuExpertSum& sum) {
       .columns = static_cast<unsigned>(divide_up<size_t>(chunks, kSumThreads / kWarpThreads)),
       .rows = sum.grid_rows,
       .threads = kSumThreads};
-  const bool plain = sum.biases == nullptr && sum.weights != nullptr;
+  const bool plain = sum.biases == nullptr && sum.scales == nullptr && sum.weights != nullptr;
   launch(stream, grid, plain ? sum_experts<true> : sum_experts<false>, sum);
 }
 

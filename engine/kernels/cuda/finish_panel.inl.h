@@ -70,6 +70,8 @@ struct LaneRows {
   bool has_bias = false;
   Floats4 bias = {};
   Floats4 up_bias = {};
+  float scale = 1;
+  float up_scale = 1;
   float* output = nullptr;
   size_t output_stride = 0;
   bool accumulate = false;
@@ -91,6 +93,7 @@ GPU_FUNCTION LaneRows lane_rows(const GpuPanelSums& sums, size_t index) {
       rows.row = sums.panel.row_begin[number] + index - begin;
       const size_t left = rows.row < part.matrix.rows ? part.matrix.rows - rows.row : 0;
       rows.count = left < kFinishRows ? static_cast<unsigned>(left) : kFinishRows;
+      rows.scale = part.scale;
       rows.has_bias = part.bias != nullptr;
       if (rows.has_bias) rows.bias = load_some(part.bias + rows.row, rows.count);
       rows.output = part.output;
@@ -99,6 +102,7 @@ GPU_FUNCTION LaneRows lane_rows(const GpuPanelSums& sums, size_t index) {
     }
     begin = end;
   }
+  if (kGate) rows.up_scale = sums.product.parts[1].scale;
   if (kGate && rows.present && rows.has_bias) {
     rows.up_bias = load_some(sums.product.parts[1].bias + rows.row, rows.count);
   }
@@ -143,9 +147,10 @@ GPU_FUNCTION void finish_norm_rows(const GpuNormOutput& norm, const LaneRows& ro
 }
 
 // y of gpu_product.h but for the residual.
-GPU_FUNCTION float scaled_sum(const GpuProduct& product, float y, float factor, bool has_bias,
-                              float bias) {
+GPU_FUNCTION float scaled_sum(const GpuProduct& product, float y, float factor, float scale,
+                              bool has_bias, float bias) {
   if (product.norm.chunk_sums != nullptr) y = multiply(y, factor);
+  if (scale != 1) y = multiply(y, scale);
   return has_bias ? y + bias : y;
 }
 
@@ -180,10 +185,10 @@ GPU_FUNCTION void finish_gate_rows(const GpuProduct& product, const LaneRows& ro
   Floats4 gated = {};
   for (unsigned i = 0; i < kFinishRows; ++i) {
     if (i >= rows.count) continue;
-    const float y =
-        scaled_sum(product, loaded.sums.values[i], factor, rows.has_bias, rows.bias.values[i]);
-    const float up =
-        scaled_sum(product, loaded.beside.values[i], factor, rows.has_bias, rows.up_bias.values[i]);
+    const float y = scaled_sum(product, loaded.sums.values[i], factor, rows.scale, rows.has_bias,
+                               rows.bias.values[i]);
+    const float up = scaled_sum(product, loaded.beside.values[i], factor, rows.up_scale,
+                                rows.has_bias, rows.up_bias.values[i]);
     gated.values[i] = gated_by_silu(y, up);
   }
   if (rows.present) store_rows(product.gate, token, rows.row, gated, rows.count);
@@ -196,7 +201,8 @@ GPU_FUNCTION void finish_plain_rows(const GpuPanelSums& sums, const LaneRows& ro
   Floats4 y = loaded.sums;
   if (sums.sums != nullptr) {
     for (unsigned i = 0; i < kFinishRows; ++i) {
-      y.values[i] = scaled_sum(product, y.values[i], factor, rows.has_bias, rows.bias.values[i]);
+      y.values[i] =
+          scaled_sum(product, y.values[i], factor, rows.scale, rows.has_bias, rows.bias.values[i]);
       if (rows.accumulate) y.values[i] += loaded.beside.values[i];
       if (i >= rows.count) y.values[i] = 0;
     }

@@ -16,6 +16,7 @@ namespace {
 template <unsigned kGroups>
 struct ProductInput {
   static constexpr bool kIsStaged = false;
+  static constexpr bool kIsScaled = true;
   // Rows of more groups are computed where they are read: registers would not do.
   static constexpr bool kHoldsRows = kGroups <= 2;
 

@@ -134,8 +134,8 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
   add_units<kFormat, kGroups>(input, weights, units, sums);
   const float* const gathered = gather_sums(sums);
   if constexpr (kGroups == 2) find_factors();
-  finish_tokens<kProductWarps, kSumsStride>(product, place, gathered, input.tokens, kTokens,
-                                            factors, first);
+  finish_tokens<kProductWarps, kSumsStride, Input::kIsScaled>(
+      product, place, gathered, input.tokens, kTokens, factors, first);
 }
 
 // Calls launch.operator()<kFormat>(begin, end) for each run of parts of one format.

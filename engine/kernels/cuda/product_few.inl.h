@@ -186,6 +186,7 @@ class FinishAhead {
   GPU_FUNCTION float finish_row(float y, float factor, unsigned token) const {
     const GpuPart& own = part();
     if (product_.norm.chunk_sums != nullptr) y = multiply(y, factor);
+    if (own.scale != 1) y = multiply(y, own.scale);
     if (own.bias != nullptr) y += lane_floats_[kBias * kWarpThreads];
     if (own.output == nullptr) return y;
     if (own.accumulate) y += lane_floats_[kHeld * kWarpThreads];

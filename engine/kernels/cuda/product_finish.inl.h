@@ -72,10 +72,12 @@ GPU_FUNCTION PartAhead read_part_ahead(const GpuPart& part, size_t token, size_t
   return ahead;
 }
 
-// The part's result for a row: y of gpu_product.h.
+// The part's result for a row: y of gpu_product.h. `kScaled`: parts may have a scale.
+template <bool kScaled = true>
 GPU_FUNCTION float finish_part(const GpuProduct& product, const GpuPart& part, float y,
                                float factor, size_t token, size_t row, const PartAhead& ahead) {
   if (product.norm.chunk_sums != nullptr) y = multiply(y, factor);
+  if (kScaled && part.scale != 1) y = multiply(y, part.scale);
   if (part.bias != nullptr) y += ahead.bias;
   if (part.output == nullptr) return y;
   if (part.accumulate) y += ahead.held;
@@ -149,10 +151,11 @@ GPU_FUNCTION LaneRow read_lane_row(const GpuProduct& product, const BlockPlace& 
 }
 
 // `sum`: of the lane's row. Called by all lanes of a warp.
+template <bool kScaled = true>
 GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place,
                                const LaneRow& own, float sum, float factor, size_t token) {
-  const float y = own.is_row ? finish_part(product, product.parts[own.part], sum, factor, token,
-                                           own.row, own.ahead)
+  const float y = own.is_row ? finish_part<kScaled>(product, product.parts[own.part], sum, factor,
+                                                    token, own.row, own.ahead)
                              : 0.0F;
   if (product.finish == GpuFinish::kGate) finish_gate(product, place, y, token);
   GPU_UNROLL
@@ -161,9 +164,10 @@ GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& plac
     finish_norm(product.norms[norm], place, y, own.is_row, own.weights[norm], token);
   }
 }
+template <bool kScaled = true>
 GPU_FUNCTION void finish_token(const GpuProduct& product, const BlockPlace& place, float sum,
                                float factor, size_t token) {
-  finish_token(product, place, read_lane_row(product, place, token), sum, factor, token);
+  finish_token<kScaled>(product, place, read_lane_row(product, place, token), sum, factor, token);
 }
 
 // The sum of the lane's row over the warps' `sums`, which are [warp][token][kSumsStride].
@@ -177,7 +181,7 @@ GPU_FUNCTION float add_warps(const float* sums, unsigned token, unsigned token_c
 }
 
 // `sums` is [warp][token][kSumsStride]; the first token's results go to row `first`.
-template <unsigned kWarps, unsigned kSumsStride, unsigned kFactors>
+template <unsigned kWarps, unsigned kSumsStride, bool kScaled, unsigned kFactors>
 GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& place,
                                 const float* sums, unsigned tokens, unsigned token_capacity,
                                 const float (&factors)[kFactors], size_t first) {
@@ -186,7 +190,7 @@ GPU_FUNCTION void finish_tokens(const GpuProduct& product, const BlockPlace& pla
     const unsigned token = warp_index() + turn * kWarps;
     if (token >= tokens) return;
     const float y = add_warps<kWarps, kSumsStride>(sums, token, token_capacity);
-    finish_token(product, place, y, factors[turn], first + token);
+    finish_token<kScaled>(product, place, y, factors[turn], first + token);
   }
 }
 

@@ -193,6 +193,23 @@ GPU_FUNCTION void cap_products(const GpuAttention& a, float (&scores)[kKeyTiles]
   }
 }
 
+// Adds the slope of the tile's head to products: what it is of, without the scale.
+GPU_FUNCTION void slope_products(const GpuAttention& a, const TilePlace& tile, unsigned page,
+                                 float (&scores)[kKeyTiles][4]) {
+  const float slope = a.slopes[tile.head] / a.scale;
+  const int first = static_cast<int>(page * kSlots + 2 * tile.place) -
+                    static_cast<int>(tile.position + tile.group);
+  GPU_UNROLL
+  for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
+    GPU_UNROLL
+    for (unsigned index = 0; index < 4; ++index) {
+      const auto distance = static_cast<float>(first + static_cast<int>(keys * 8 + index % 2) -
+                                               static_cast<int>(index / 2 * 8));
+      scores[keys][index] = multiply_add(slope, distance, scores[keys][index]);
+    }
+  }
+}
+
 // The factors of the two rows' outputs.
 struct TileFactors {
   float of_row[2];
@@ -247,6 +264,7 @@ template <bool kShaped>
 GPU_FUNCTION TileFactors weigh_tile(const GpuAttention& a, const TilePlace& tile, unsigned page,
                                     float (&scores)[kKeyTiles][4], TileRowsState& state) {
   if (kShaped && a.score_cap != 0) cap_products(a, scores);
+  if (kShaped && a.slopes != nullptr) slope_products(a, tile, page, scores);
   if (sees_page<kShaped>(a, tile, page)) {
     return weigh_keys<true, kShaped>(a, tile, page, scores, state);
   }

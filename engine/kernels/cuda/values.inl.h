@@ -90,6 +90,13 @@ GPU_FUNCTION float element_of(const GpuElementwise& step, unsigned row, float x,
   return multiply(activated, is_factors ? x : gated_by(step.activation, y));
 }
 
+GPU_FUNCTION float scaled_and_biased(const GpuRowBiases& own, size_t expert, size_t column,
+                                     float x) {
+  if (own.scales != nullptr) x = multiply(x, own.scales[expert]);
+  if (own.biases != nullptr) x += own.biases[expert * own.stride + column];
+  return x;
+}
+
 // A thread takes a column.
 GPU_KERNEL_OF(kValueThreads) void compute_elements(GpuElementwise step) {
   follow_launches();
@@ -116,12 +123,10 @@ GPU_KERNEL_OF(kValueThreads) void compute_elements(GpuElementwise step) {
       x = multiply(x, weight);
       y = multiply(y, weight);
     }
-    if (step.x_biases.biases != nullptr) {
+    if (step.is_biased()) {
       const size_t expert = expert_of_row(step.row_begin, step.expert_count, row);
-      x += step.x_biases.biases[expert * step.x_biases.stride + column];
-      if (step.y_biases.biases != nullptr) {
-        y += step.y_biases.biases[expert * step.y_biases.stride + column];
-      }
+      x = scaled_and_biased(step.x_biases, expert, column, x);
+      y = scaled_and_biased(step.y_biases, expert, column, y);
     }
     const float value = element_of(step, row, x, y);
     store_value(step.output, row, column, value);
@@ -308,8 +313,7 @@ Grid value_grid(const GpuWalk& walk, size_t columns) {
 }  // namespace
 
 void gpu_compute_elements(void* stream, const GpuElementwise& step) {
-  CHECK(step.y_biases.biases == nullptr || step.x_biases.biases != nullptr,
-        "biases of what is gated alone");
+  CHECK(!step.is_biased() || step.row_begin != nullptr, "experts' biases without their rows");
   launch(stream, value_grid(step.walk, step.columns), compute_elements, step);
 }
 

@@ -121,7 +121,6 @@ std::optional<std::string_view> attention_gap(const GroupParts&, const GraphNode
   const AttentionTraits& attention = node.attention;
   if (has_values_in_keys(node)) return "attention with values in its keys";
   if (attention.ahead != 0) return "attention to later tokens";
-  if (attention.alibi_bias != 0) return "attention with slopes (ALiBi)";
   return std::nullopt;
 }
 

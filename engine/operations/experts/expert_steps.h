@@ -1,6 +1,7 @@
 // The steps of a mixture's experts: their products, their gates and the sums of what they give.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -22,8 +23,31 @@ struct ExpertPart {
   ArenaOffset<float> output = {};
   size_t output_stride = 0;
 
+  bool is_scaled() const {
+    return std::ranges::any_of(matrices, [](const PlannedMatrix& own) { return own.scale != 1; });
+  }
+  // Whether rows are done with the product alone.
+  bool is_plain() const { return biases.empty() && !is_scaled(); }
+
   friend bool operator==(const ExpertPart&, const ExpertPart&) = default;
 };
+
+// How experts' weights lie: those of expert e at the first one's + e / sharing * stride.
+struct ExpertPlaces {
+  size_t stride = 0;
+  size_t sharing = 1;  // consecutive experts that share weights
+};
+// None: they lie in no such way. `place(expert)`: a number, of weights or bytes.
+template <typename Place>
+std::optional<ExpertPlaces> even_places(size_t expert_count, const Place& place) {
+  ExpertPlaces places;
+  while (places.sharing < expert_count && place(places.sharing) == place(0)) ++places.sharing;
+  if (places.sharing < expert_count) places.stride = place(places.sharing) - place(0);
+  for (size_t expert = 0; expert < expert_count; ++expert) {
+    if (place(expert) - place(0) != expert / places.sharing * places.stride) return std::nullopt;
+  }
+  return places;
+}
 
 // The most rows of an expert that are multiplied at once, and the columns of a sum they go into.
 inline constexpr size_t kExpertRows = 256;
@@ -62,8 +86,8 @@ struct ExpertGateStep {
 
   // True where a GPU computes both at once, with what follows.
   bool is_one_product_on_gpus() const {
-    return gate.matrices.front().format == up.matrices.front().format && gate.biases.empty() &&
-           up.biases.empty() && !routing.weighs_inputs && activation == ActivationFunction::kSilu;
+    return gate.matrices.front().format == up.matrices.front().format && gate.is_plain() &&
+           up.is_plain() && !routing.weighs_inputs && activation == ActivationFunction::kSilu;
   }
 
   friend bool operator==(const ExpertGateStep&, const ExpertGateStep&) = default;

@@ -112,23 +112,19 @@ void plan_expert_sum(RankPlanner& planner, const Group& group) {
   product.emit(std::move(step));
 }
 
-// Whether a GPU finds each expert's weights by its number: so many behind those of the expert
-// before. Experts that share weights are not.
-bool are_evenly_placed(const std::vector<WeightId>& experts) {
-  for (size_t expert = 2; expert < experts.size(); ++expert) {
-    if (experts[expert] - experts[0] != expert * (experts[1] - experts[0])) return false;
-  }
-  return true;
+// Whether a GPU finds each expert's weights by its number.
+bool are_evenly_placed(const std::vector<WeightId>& experts, size_t most_sharing) {
+  const auto places = even_places(experts.size(), [&](size_t expert) { return experts[expert]; });
+  return places && places->sharing <= most_sharing;
 }
 
 std::optional<std::string_view> expert_gap(const GroupParts& parts, const GraphNode& node) {
   if (node.operation == Operation::kExpertSum && node.output == parts.group.lead) {
     if (const auto gap = sum_gap(parts)) return gap;
   }
-  if (!are_evenly_placed(node.experts) || !are_evenly_placed(node.biases)) {
-    return "experts that share weights";
-  }
-  return scale_gap(parts, node);
+  if (!are_evenly_placed(node.experts, node.experts.size())) return "experts in no order";
+  if (!are_evenly_placed(node.biases, 1)) return "experts that share biases";
+  return std::nullopt;
 }
 
 }  // namespace

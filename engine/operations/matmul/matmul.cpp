@@ -110,10 +110,7 @@ void plan_head_products(RankPlanner& planner, const Group& group) {
 }
 
 std::optional<std::string_view> matmul_gap(const GroupParts& parts, const GraphNode& node) {
-  if (node.output == parts.group.lead) {
-    if (const auto gap = sum_gap(parts)) return gap;
-  }
-  return scale_gap(parts, node);
+  return node.output == parts.group.lead ? sum_gap(parts) : std::nullopt;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/log.h"
+#include "engine/operations/gpu_constants.h"
 #include "engine/runtime/gpu/gpu_trials.h"
 #include "engine/runtime/rank.h"
 
@@ -33,13 +34,14 @@ std::vector<double> rotary_frequencies(const Plan& plan) {
   return all;
 }
 
-// The staging holds one of these at a time: a batch, the frequencies, a hidden row, or one of
-// logits.
+// The staging holds one of these at a time: a batch, the frequencies, other constants, a hidden
+// row, or one of logits.
 size_t staging_bytes(const Plan& plan, bool has_logits) {
   return std::max({gpu_batch_bytes(std::get<GpuAreas>(plan.areas).limits),
                    plan.hidden.width * sizeof(float),
                    has_logits ? plan.vocabulary_size * sizeof(float) : 0,
-                   rotary_frequencies(plan).size() * sizeof(double)});
+                   rotary_frequencies(plan).size() * sizeof(double),
+                   gpu_constants(plan).size() * sizeof(float)});
 }
 
 }  // namespace
@@ -216,16 +218,17 @@ size_t handed_bytes(const Plan& plan, const HandOverStep& step) {
 }
 
 Result<std::vector<std::unique_ptr<GpuBorder>>> GpuExecutor::connect_layers(
-    std::span<GpuExecutor* const> ranks, const Plan& sizes, bool reached, int node) {
+    std::span<GpuExecutor* const> ranks, const Plan& sizes, bool reached,
+    std::span<const int> nodes) {
   std::vector<std::unique_ptr<GpuBorder>> borders;
   for (const Step& step : sizes.steps) {
     const auto* const hand_over = std::get_if<HandOverStep>(&step.work);
     if (hand_over == nullptr) continue;
     GpuExecutor& giver = *ranks[hand_over->giver];
     GpuExecutor& taker = *ranks[hand_over->taker];
-    auto border = GpuBorder::make({hand_over->giver, giver.device_.get()},
-                                  {hand_over->taker, taker.device_.get()}, handed_slots(sizes),
-                                  handed_bytes(sizes, *hand_over), reached, node);
+    auto border = GpuBorder::make(
+        {hand_over->giver, giver.device_.get()}, {hand_over->taker, taker.device_.get()},
+        handed_slots(sizes), handed_bytes(sizes, *hand_over), reached, nodes[hand_over->taker]);
     if (!border) return std::unexpected(border.error());
     giver.given_.border = taker.taken_.border = border->get();
     borders.push_back(std::move(*border));
@@ -298,12 +301,15 @@ void GpuExecutor::find_hand_overs() {
 }
 
 Result<void> GpuExecutor::fill_constants() {
-  const std::vector<double> frequencies = rotary_frequencies(*plan_);
-  if (frequencies.empty()) return {};
-  const size_t bytes = frequencies.size() * sizeof(double);
-  std::memcpy(staging_.data(), frequencies.data(), bytes);
-  auto copied = stream_->copy(addresses_->at(areas_->frequencies), staging_.data(), bytes);
-  return copied ? wait() : copied;
+  const auto fill = [&](const auto& area, const auto& values) -> Result<void> {
+    if (values.empty()) return {};
+    const size_t bytes = values.size() * sizeof(values[0]);
+    std::memcpy(staging_.data(), values.data(), bytes);
+    auto copied = stream_->copy(addresses_->at(area), staging_.data(), bytes);
+    return copied ? wait() : copied;
+  };
+  if (auto filled = fill(areas_->frequencies, rotary_frequencies(*plan_)); !filled) return filled;
+  return fill(areas_->constants, gpu_constants(*plan_));
 }
 
 // Every launch of attention leaves its counters as it found them.

@@ -59,9 +59,11 @@ class GpuExecutor {
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuExecutor* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
   // The same where ranks have layers by themselves: the borders between them, which have to live as
-  // long. `sizes`: any rank's plan.
+  // long. `sizes`: any rank's plan. `nodes`: of each rank; rows that go through the host lie on
+  // that of the rank that takes them.
   static Result<std::vector<std::unique_ptr<GpuBorder>>> connect_layers(
-      std::span<GpuExecutor* const> ranks, const Plan& sizes, bool reached, int node);
+      std::span<GpuExecutor* const> ranks, const Plan& sizes, bool reached,
+      std::span<const int> nodes);
   // Then, where more than two reach one another's memory: times sums of up to so many bytes
   // (gpu_trials.h), by all ranks at the same time, in the memory that activations will have; and
   // takes what follows from it, for all ranks alike. Both before prepare().

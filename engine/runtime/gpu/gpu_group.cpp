@@ -46,8 +46,9 @@ Result<void> GpuGroup::connect(const Plan& sizes) {
   if (!is_linked()) return {};
   if (division_ == Division::kByLayers) {
     if (!reached_) spdlog::info("layers' rows go through the host: {}", reached_.error().message);
-    auto borders = GpuExecutor::connect_layers(executors(), sizes, shares_memory(),
-                                               ranks_.front()->place().node);
+    std::vector<int> nodes;
+    for (const GpuRank* rank : ranks_) nodes.push_back(rank->place().node);
+    auto borders = GpuExecutor::connect_layers(executors(), sizes, shares_memory(), nodes);
     if (!borders) return std::unexpected(borders.error());
     borders_ = std::move(*borders);
     return {};

@@ -89,7 +89,7 @@ size_t launches_of(const ExpertGateStep& step) {
   return step.is_one_product_on_gpus() ? 1 : 3;
 }
 size_t launches_of(const ExpertProductStep& step) {
-  return step.part.biases.empty() && !step.routing.weighs_inputs ? 1 : 2;
+  return step.part.is_plain() && !step.routing.weighs_inputs ? 1 : 2;
 }
 size_t launches_of(const ExpertSumStep&) {
   return 2;

@@ -4,6 +4,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
+#include "engine/operations/gpu_constants.h"
 #include "engine/runtime/gpu/gpu_program.h"
 #include "engine/runtime/gpu/gpu_value_launches.h"
 
@@ -20,6 +21,13 @@ class GpuProgram::Builder {
         values_(addresses, batch_, at(areas_.choice_rows), peers.distances.size() == 1),
         links_(links),
         launches_(launches) {}
+
+  // Finds those of the step that is added next.
+  void find_constants(const StepWork& step) {
+    const size_t count = gpu_constants(step).size();
+    constants_ = count == 0 ? nullptr : at(areas_.constants + constant_count_);
+    constant_count_ += count;
+  }
 
   // Pages need not be cleared: no slot is read that has not been written.
   void add(const ClearPagesStep&) {}
@@ -168,7 +176,11 @@ class GpuProgram::Builder {
       launches_.emplace_back(experts);
     }
     if (fused) return;
-    launches_.emplace_back(values_.launch_gate(step));
+    GpuElementwise activation = values_.launch_gate(step);
+    const float* scales = constants_;
+    activation.x_biases.scales = take_scales(step.gate, scales);
+    activation.y_biases.scales = take_scales(step.up, scales);
+    launches_.emplace_back(activation);
   }
 
   void add(const ExpertProductStep& step) {
@@ -178,8 +190,10 @@ class GpuProgram::Builder {
     experts.product.product.norm = norm_of(step.norm);
     add_part(step.part, /*fused=*/false, experts.product);
     launches_.emplace_back(experts);
-    if (step.part.biases.empty() && !step.routing.weighs_inputs) return;
-    launches_.emplace_back(values_.launch_biases(step.part, step.routing));
+    if (step.part.is_plain() && !step.routing.weighs_inputs) return;
+    GpuElementwise biased = values_.launch_biases(step.part, step.routing);
+    biased.x_biases.scales = constants_;
+    launches_.emplace_back(biased);
   }
 
   void add(const ExpertSumStep& step) {
@@ -205,6 +219,7 @@ class GpuProgram::Builder {
     const GpuRowBiases biases = values_.biases_of(step.down);
     sum.biases = biases.biases;
     sum.bias_stride = biases.stride;
+    sum.scales = constants_;
     add_norms(step.finish, sum);
     launches_.emplace_back(sum);
   }
@@ -212,6 +227,7 @@ class GpuProgram::Builder {
   void add(const AttendStep& step) {
     const GpuKvLayer kv = layer_of(step);
     launches_.emplace_back(Attention{heads_of(step, kv), attention_of(step, kv)});
+    std::get<Attention>(launches_.back()).attention.slopes = constants_;
     if (!forms_f32_apart(step)) return;
     CHECK(!step.forms->gather || peers_.distances.size() == 1,
           "GPUs push nothing into one another's activations");
@@ -356,10 +372,12 @@ class GpuProgram::Builder {
 
   void add_part(const ExpertPart& part, bool fused, GpuExpertProduct& experts) const {
     const std::vector<PlannedMatrix>& matrices = part.matrices;
-    const size_t stride =
-        expert_stride(matrices.size(), [&](size_t expert) { return matrices[expert].data.bytes; });
+    const auto places =
+        even_places(matrices.size(), [&](size_t expert) { return matrices[expert].data.bytes; });
+    CHECK(places, "experts' matrices do not lie in order");
     GpuProduct& product = experts.product;
-    experts.matrix_stride_bytes[product.part_count] = stride;
+    experts.matrix_stride_bytes[product.part_count] = places->stride;
+    experts.sharing[product.part_count] = static_cast<unsigned>(places->sharing);
     product.parts[product.part_count++] = {.matrix = matrix_at(matrices[0]),
                                            .output = fused ? nullptr : at(part.output),
                                            .output_stride = part.output_stride};
@@ -390,12 +408,21 @@ class GpuProgram::Builder {
                       product.finish == GpuFinish::kGate, areas_.panel_limits);
   }
 
+  // The part's own, the next of its step's constants.
+  static const float* take_scales(const ExpertPart& part, const float*& constants) {
+    if (!part.is_scaled()) return nullptr;
+    const float* const own = constants;
+    constants += part.matrices.size();
+    return own;
+  }
+
   GpuPart part_of(const MatmulPart& part, bool gated) const {
     return {.matrix = matrix_at(part.matrix),
             .bias = at(part.bias),
             .output = gated ? nullptr : at(part.output),
             .output_stride = part.output_stride,
-            .accumulate = part.accumulate};
+            .accumulate = part.accumulate,
+            .scale = part.matrix.scale};
   }
 
   // To a product, or a sum of experts.
@@ -516,6 +543,8 @@ class GpuProgram::Builder {
   const NormSumsStep* norm_sums_ = nullptr;  // of the last norm of whole rows
   const AllReduceStep* last_sum_ = nullptr;  // of the launches
   size_t frequency_count_ = 0;               // of the tables so far
+  const float* constants_ = nullptr;         // the step's gpu_constants(), or none
+  size_t constant_count_ = 0;                // of the steps so far
 };
 
 GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
@@ -535,6 +564,7 @@ GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const 
   Builder builder(plan, addresses, peers, links_, launches_);
   for (const Step& step : plan.steps) {
     step_begins_.push_back(launches_.size());
+    builder.find_constants(step.work);
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
   }
   builder.add_search(candidates);

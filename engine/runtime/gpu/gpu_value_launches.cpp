@@ -8,15 +8,6 @@ GpuRowSet row_set(Rows rows) {
   return rows == Rows::kLogits ? GpuRowSet::kLogits : GpuRowSet::kTokens;
 }
 
-size_t expert_stride(size_t expert_count, const std::function<size_t(size_t expert)>& place) {
-  const size_t stride = expert_count > 1 ? place(1) - place(0) : 0;
-  for (size_t expert = 0; expert < expert_count; ++expert) {
-    CHECK(place(expert) - place(0) == stride * expert, "expert {} does not follow those before it",
-          expert);
-  }
-  return stride;
-}
-
 GpuRows GpuValueLaunches::rows(const FormsOutput& output) const {
   CHECK(!output.gather || alone_, "GPUs push nothing into one another's activations");
   return own_rows(output);
@@ -187,9 +178,10 @@ GpuElementwise GpuValueLaunches::launch_biases(const ExpertPart& part,
 GpuRowBiases GpuValueLaunches::biases_of(const ExpertPart& part) const {
   const auto& biases = part.biases;
   if (biases.empty()) return {};
-  const size_t stride =
-      expert_stride(biases.size(), [&](size_t expert) { return biases[expert].bytes; });
-  return {at(biases.front()), stride / sizeof(float)};
+  const auto places =
+      even_places(biases.size(), [&](size_t expert) { return biases[expert].bytes; });
+  CHECK(places && places->sharing == 1, "experts' biases do not follow one another");
+  return {at(biases.front()), places->stride / sizeof(float)};
 }
 
 }  // namespace lockstep

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 
 #include "engine/graph/arenas.h"
 #include "engine/kernels/gpu_batch.h"
@@ -56,9 +55,5 @@ class GpuValueLaunches {
   const uint32_t* choice_rows_;
   const bool alone_;
 };
-
-// The bytes from an expert's weights to the next one's: experts lie one after the other, all of one
-// size, as they are added to a graph. `place`: where those of each begin.
-size_t expert_stride(size_t expert_count, const std::function<size_t(size_t expert)>& place);
 
 }  // namespace lockstep

@@ -138,9 +138,11 @@ TEST_F(GpuGraphs, random_graphs_have_all_that_gpus_compute) {
   std::set<GatingFunction> gatings;
   size_t sections = 0;
   size_t caps = 0;
+  size_t slopes = 0;
   size_t sinks = 0;
   size_t groups = 0;
   size_t biases = 0;
+  size_t shared = 0;
   for (uint64_t seed = 0; seed < 100; ++seed) {
     const Graph graph = random_gpu_graph(seed);
     for (const GraphNode& node : graph.nodes()) {
@@ -151,9 +153,11 @@ TEST_F(GpuGraphs, random_graphs_have_all_that_gpus_compute) {
       if (node.operation == Operation::kRoute) gatings.insert(node.gating.function);
       sections += node.attention.section != 0 ? 1 : 0;
       caps += node.attention.score_cap != 0 ? 1 : 0;
+      slopes += node.attention.alibi_bias != 0 ? 1 : 0;
       sinks += node.attention.sinks != kNone ? 1 : 0;
       groups += node.gating.group_count > 1 ? 1 : 0;
       biases += node.biases.empty() ? 0 : 1;
+      shared += node.experts.size() > 1 && node.experts[0] == node.experts[1] ? 1 : 0;
     }
   }
   const std::set<Operation> lacked = {Operation::kHeadMatmul, Operation::kMeanRows,
@@ -163,7 +167,8 @@ TEST_F(GpuGraphs, random_graphs_have_all_that_gpus_compute) {
   EXPECT_GE(operations.size() + lacked.size() + 1, kOperationCount);  // no head joins another
   EXPECT_EQ(activations.size(), kActivationFunctionCount);
   EXPECT_EQ(gatings.size(), 4U);
-  for (const size_t number : {sections, caps, sinks, groups, biases}) EXPECT_GT(number, 0U);
+  for (const size_t number : {sections, caps, slopes, sinks, groups, biases, shared})
+    EXPECT_GT(number, 0U);
 }
 
 }  // namespace

@@ -162,9 +162,8 @@ class GraphMaker {
     return columns % traits(format).block_elements == 0 ? format : Format::kQ8_0;
   }
   WeightId matrix(size_t rows, size_t columns, Format format) {
-    const float scale = pick_of_matrix(4) == 0 && !is_for_gpus_
-                            ? std::array{0.6F, -1.7F, 1.3F}[pick_of_matrix(3)]
-                            : 1.0F;
+    const float scale =
+        pick_of_matrix(4) == 0 ? std::array{0.6F, -1.7F, 1.3F}[pick_of_matrix(3)] : 1.0F;
     return graph_.add_matrix(fmt::format("matrix.{}", graph_.weights().size()), format, rows,
                              columns, 0, scale);
   }
@@ -235,7 +234,7 @@ class GraphMaker {
     traits.window = std::array<size_t, 5>{0, 0, 0, 9, 70}[pick(5)];
     if (pick(4) == 0) traits.section = pick(2) == 0 ? 7 : 100;
     if (pick(4) == 0) traits.score_cap = 1.5F;
-    if (pick(4) == 0 && !is_for_gpus_) traits.alibi_bias = 8;
+    if (pick(4) == 0) traits.alibi_bias = 8;
     if (pick(4) == 0) traits.sinks = vector("sinks", heads);
     if (is_encoder_) traits.ahead = pick(3) == 0 ? 1 + pick(8) : kAllAhead;
     return traits;
@@ -391,8 +390,11 @@ class GraphMaker {
   ValueId mixture(ValueId h) {
     const auto experts = [&](size_t rows, size_t columns) {
       const Format format = format_of_rows(columns);
+      const size_t sharing = std::array<size_t, 5>{1, 1, 1, 2, kExperts}[pick_of_matrix(5)];
       std::vector<WeightId> ids(kExperts);
-      for (WeightId& id : ids) id = matrix(rows, columns, format);
+      for (size_t expert = 0; expert < kExperts; ++expert) {
+        ids[expert] = expert % sharing == 0 ? matrix(rows, columns, format) : ids[expert - 1];
+      }
       return ids;
     };
     const bool has_biases = pick(2) == 0;

@@ -61,7 +61,8 @@ class Launch {
             .grid_rows = run_.grid_rows,
             .section = static_cast<unsigned>(run_.others.section),
             .score_cap = run_.others.score_cap,
-            .sinks = run_.others.sinks.empty() ? nullptr : run_.others.sinks.data()};
+            .sinks = run_.others.sinks.empty() ? nullptr : run_.others.sinks.data(),
+            .slopes = run_.others.slopes.empty() ? nullptr : run_.others.slopes.data()};
   }
 
   void expect_counters_at_zero() const {

@@ -111,13 +111,15 @@ TEST(GpuAttention, windows_begin_and_end_anywhere) {
 // By themselves and together, over one unit, several, and several pages of one.
 std::vector<GroupTraits> other_traits() {
   const std::vector<float> sinks = {0.5F, -60.0F, 4.0F, 20.0F};
+  const std::vector<float> slopes = {0.5F, 0.25F, 0.004F, 0.0F};
   return {{.score_cap = 0.7F},
           {.sinks = sinks},
+          {.slopes = slopes},
           {.section = 70},
-          {.section = 128, .score_cap = 2.0F, .sinks = sinks}};
+          {.section = 128, .score_cap = 2.0F, .slopes = slopes, .sinks = sinks}};
 }
 
-TEST(GpuAttention, scores_are_capped_heads_have_sinks_and_tokens_sections) {
+TEST(GpuAttention, scores_are_capped_and_sloped_heads_have_sinks_and_tokens_sections) {
   for (const KvFormat format : {KvFormat::kF32, KvFormat::kF16}) {
     const GpuCache cache(format, 16, 2, {300, 8'300}, 30);
     for (const GroupTraits& others : other_traits()) {

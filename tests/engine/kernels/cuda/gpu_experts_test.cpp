@@ -496,18 +496,20 @@ TEST(GpuExpertSum, adds_a_tokens_products_in_their_order) {
   }
 }
 
-TEST(GpuExpertSum, adds_each_experts_bias_to_its_product) {
+TEST(GpuExpertSum, scales_each_experts_product_and_adds_its_bias) {
   constexpr size_t kColumns = 40;
   constexpr size_t kStride = 64;
   const GpuTestBatch batch = batch_of(Products::kTokens);
   const Products products(kColumns);
   const std::vector<float> biases = random_floats(4 * kStride, 10);
+  const std::vector<float> scales = random_floats(4, 11);
   std::vector<uint32_t> chosen(Products::kTokens * Products::kChosen);
   for (uint32_t choice = 0; choice < chosen.size(); ++choice) chosen[choice] = choice * 7 % 4;
   std::vector<float> output(Products::kTokens * (kColumns + 5));
   GpuExpertSum sum = products.sum_into(batch.batch(), output);
   sum.biases = biases.data();
   sum.bias_stride = kStride;
+  sum.scales = scales.data();
   sum.chosen = chosen.data();
   gpu_sum_experts(nullptr, sum);
   for (size_t token = 0; token < Products::kTokens; ++token) {
@@ -515,10 +517,11 @@ TEST(GpuExpertSum, adds_each_experts_bias_to_its_product) {
       float y = 0;
       for (size_t i = 0; i < Products::kChosen; ++i) {
         const size_t choice = token * Products::kChosen + i;
-        y = std::fma(products.weights[choice],
-                     products.values[products.rows[choice] * kColumns + column] +
-                         biases[chosen[choice] * kStride + column],
-                     y);
+        y = std::fma(
+            products.weights[choice],
+            products.values[products.rows[choice] * kColumns + column] * scales[chosen[choice]] +
+                biases[chosen[choice] * kStride + column],
+            y);
       }
       ASSERT_EQ(output[token * (kColumns + 5) + column], y) << token << ", column " << column;
     }

@@ -186,7 +186,7 @@ void compute(GpuProduct product, const Inputs& inputs, const GpuPanelLimits* lim
 constexpr GpuPanelLimits kSmall = {64, 1 << 30};
 constexpr GpuPanelLimits kLarge = {};
 
-TEST(GpuPanelFinish, parts_have_factor_bias_and_what_was_there) {
+TEST(GpuPanelFinish, parts_have_factor_scale_bias_and_what_was_there) {
   RandomEngine random(kSeed + 1);
   const Weights weights[] = {{Format::kQ4_0, 70, kColumns, random},
                              {Format::kQ4_0, 9, kColumns, random},
@@ -196,6 +196,7 @@ TEST(GpuPanelFinish, parts_have_factor_bias_and_what_was_there) {
   for (float& chunk : chunks) chunk = std::abs(chunk);
   const std::vector<float> bias = random_values(100, random);
   const std::vector<float> before = random_values(kTokens * kStride, random);
+  const float scales[] = {1, -1.7F, 0.6F};
   std::vector<Written> written;
   for (const GpuPanelLimits* limits :
        {static_cast<const GpuPanelLimits*>(nullptr), &kSmall, &kLarge}) {
@@ -204,8 +205,12 @@ TEST(GpuPanelFinish, parts_have_factor_bias_and_what_was_there) {
     product.norm = {chunks.data(), 40, 37 * 32, 1e-5F};
     product.part_count = 3;
     for (size_t part = 0; part < 3; ++part) {
-      product.parts[part] = {weights[part].matrix(), part == 1 ? nullptr : bias.data(),
-                             own.outputs[part].data(), kStride, part == 2};
+      product.parts[part] = {weights[part].matrix(),
+                             part == 1 ? nullptr : bias.data(),
+                             own.outputs[part].data(),
+                             kStride,
+                             part == 2,
+                             scales[part]};
     }
     compute(product, inputs, limits);
   }

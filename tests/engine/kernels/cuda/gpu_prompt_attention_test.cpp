@@ -91,7 +91,8 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
                 .grid_rows = 2,
                 .section = static_cast<unsigned>(prompt.others.section),
                 .score_cap = prompt.others.score_cap,
-                .sinks = prompt.others.sinks.empty() ? nullptr : prompt.others.sinks.data()});
+                .sinks = prompt.others.sinks.empty() ? nullptr : prompt.others.sinks.data(),
+                .slopes = prompt.others.slopes.empty() ? nullptr : prompt.others.slopes.data()});
   const size_t first = with_generated ? 1 : 0;
   for (size_t i = first * row; i < floats.size(); ++i) {
     EXPECT_EQ(bf16[i / row * stride + i % row], float_to_bf16(floats[i]));
@@ -144,6 +145,7 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
       }
       const double cap = prompt.others.score_cap;
       scores.push_back(cap == 0 ? score : cap * std::tanh(score / cap));
+      scores.back() -= traits.slope * static_cast<double>(position - token);
       score_error = std::max(score_error, sizes * 0x1p-8);
     }
     const bool rounds = tiles && format == KvFormat::kQ8_0;
@@ -196,12 +198,15 @@ TEST(GpuPromptAttention, tokens_are_near_the_reference_in_every_format) {
 }
 
 // In groups of two a warp has a query head by itself, in larger ones heads share a block.
-TEST(GpuPromptAttention, scores_are_capped_heads_have_sinks_and_tokens_sections) {
+TEST(GpuPromptAttention, scores_are_capped_and_sloped_heads_have_sinks_and_tokens_sections) {
   const std::vector<float> sinks = {0.5F, -60.0F, 4.0F, 20.0F, 1.0F, 0.0F};
-  const std::vector<GroupTraits> traits = {{.score_cap = 0.7F},
-                                           {.sinks = sinks},
-                                           {.section = 70},
-                                           {.section = 33, .score_cap = 2.0F, .sinks = sinks}};
+  const std::vector<float> slopes = {0.5F, 0.25F, 0.004F, 1.0F, 0.0F, 0.0625F};
+  const std::vector<GroupTraits> traits = {
+      {.score_cap = 0.7F},
+      {.sinks = sinks},
+      {.slopes = slopes},
+      {.section = 70},
+      {.section = 33, .score_cap = 2.0F, .slopes = slopes, .sinks = sinks}};
   for (const KvFormat format : {KvFormat::kF16, KvFormat::kBf16, KvFormat::kF32}) {
     const GpuCache cache(format, 32, 2, {150, 5, 90}, 38);
     for (const unsigned group : {2U, 3U}) {

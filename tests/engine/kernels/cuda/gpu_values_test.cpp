@@ -289,7 +289,7 @@ TEST(GpuElements, other_ranks_copies_get_the_rows_in_f32) {
 }
 
 // Expert 0 and 3 have no rows, 1 has two, 2 three, 4 one.
-TEST(GpuElements, rows_of_experts_have_their_experts_biases_and_their_tokens_positions) {
+TEST(GpuElements, rows_of_experts_have_their_experts_scales_and_biases_and_their_tokens_positions) {
   const GpuTestBatch batch = batch_of(3);
   const std::vector<uint32_t> begins = {0, 0, 2, 5, 5, 6};
   const std::vector<uint32_t> experts = {1, 1, 2, 2, 2, 4};
@@ -298,6 +298,7 @@ TEST(GpuElements, rows_of_experts_have_their_experts_biases_and_their_tokens_pos
   const std::vector<float> y = random_floats(6 * 40, 12);
   const std::vector<float> x_biases = random_floats(5 * 48, 13);
   const std::vector<float> y_biases = random_floats(5 * 64, 14);
+  const std::vector<float> y_scales = random_floats(5, 15);
   Destination out(6, 40);
   GpuElementwise step = {
       .walk = {.batch = batch.batch(), .rows_each = 2, .row_tokens = tokens.data(), .grid_rows = 4},
@@ -307,7 +308,7 @@ TEST(GpuElements, rows_of_experts_have_their_experts_biases_and_their_tokens_pos
       .y = y.data(),
       .y_stride = 40,
       .x_biases = {x_biases.data(), 48},
-      .y_biases = {y_biases.data(), 64},
+      .y_biases = {y_biases.data(), 64, y_scales.data()},
       .row_begin = begins.data(),
       .expert_count = 5,
       .columns = 40,
@@ -317,7 +318,8 @@ TEST(GpuElements, rows_of_experts_have_their_experts_biases_and_their_tokens_pos
   for (size_t row = 0; row < 6; ++row) {
     for (size_t i = 0; i < 40; ++i) {
       const float first = x[row * 40 + i] + x_biases[experts[row] * 48 + i];
-      const float second = y[row * 40 + i] + y_biases[experts[row] * 64 + i];
+      const float second =
+          y[row * 40 + i] * y_scales[experts[row]] + y_biases[experts[row] * 64 + i];
       ASSERT_EQ(out.at(row, i), first + second) << row << ", column " << i;
     }
   }

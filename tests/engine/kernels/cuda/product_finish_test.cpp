@@ -48,7 +48,7 @@ float factor_of(const GpuNormFactor& norm, size_t token) {
   return 1 / std::sqrt(lanes[0] / static_cast<float>(norm.columns) + norm.epsilon);
 }
 
-TEST_P(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
+TEST_P(GpuProductFinish, parts_have_factor_scale_bias_and_what_was_there) {
   RandomEngine random(kSeed);
   const uint32_t tokens = std::get<0>(GetParam());
   // Two kernels: of the first two parts, and of the third.
@@ -60,6 +60,7 @@ TEST_P(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
   for (float& chunk : chunks) chunk = std::abs(chunk);
   const std::vector<float> bias = random_values(70, random);
   const std::vector<float> before = random_values(tokens * 80, random);
+  const float scales[] = {1, -1.7F, 0.6F};
   for (const bool with_norm : {false, true}) {
     GpuProduct product = product_of(inputs, tokens);
     if (with_norm) product.norm = {chunks.data(), 40, 37 * 32, 1e-5F};
@@ -67,8 +68,12 @@ TEST_P(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
     std::vector<float> outputs[3];
     for (size_t part = 0; part < 3; ++part) {
       outputs[part] = before;
-      product.parts[part] = {weights[part].matrix(), part == 1 ? nullptr : bias.data(),
-                             outputs[part].data(), 80, part == 2};
+      product.parts[part] = {weights[part].matrix(),
+                             part == 1 ? nullptr : bias.data(),
+                             outputs[part].data(),
+                             80,
+                             part == 2,
+                             scales[part]};
     }
     gpu_product(nullptr, product);
     for (size_t part = 0; part < 3; ++part) {
@@ -82,6 +87,7 @@ TEST_P(GpuProductFinish, parts_have_factor_bias_and_what_was_there) {
         if (row < rows) {
           float y = plain[token * rows + row];
           if (with_norm) y *= factor_of(product.norm, token);
+          y *= scales[part];
           if (part != 1) y += bias[row];
           expected = part == 2 ? y + before[at] : y;
         }
