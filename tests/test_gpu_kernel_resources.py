@@ -14,29 +14,23 @@ BUILT = ROOT / "build/cuda/engine"
 
 # Of prompts: their tiles fill the registers, and are computed with for long.
 PROMPT_KERNELS = {"attend_tiles", "attend_tiles_by_ring", "finish_panel", "unpack_rows"}
-# The last argument of attend_units and attend_walking: variants of their own for capped scores,
+# The last argument of attend_units and attend_walking: variants of their own for capped and sloped scores,
 # heads with sinks and tokens in sections (1), and for values of other dimensions than keys (2).
 ATTENTION_KINDS = {"1": " shaped", "2": " unlike"}
 # Variants that have a stack frame in sm_90a as CUDA 13.0 compiles them, by kernel and the last number
 # among its template's arguments (queries of a head; groups of eight tokens): how many, and the most
 # bytes of one. These may only shrink; engine/docs/unmeasured.md says what is open.
 MOST_FRAMES = {
-    ("attend_units", 4): (4, 32),
+    ("attend_units", 4): (1, 8),
     ("attend_units", 8): (3, 24),
     ("attend_walking", 2): (1, 8),
     ("attend_walking", 4): (2, 8),
     ("attend_walking", 8): (4, 24),
-    ("attend_units shaped", 1): (2, 8),
-    ("attend_units shaped", 4): (4, 8),
+    ("attend_units shaped", 2): (1, 8),
     ("attend_units shaped", 8): (4, 8),
-    ("attend_walking shaped", 1): (1, 16),
-    ("attend_walking shaped", 2): (3, 8),
-    ("attend_walking shaped", 4): (1, 16),
     ("attend_walking shaped", 8): (4, 24),
-    ("attend_units unlike", 4): (3, 24),
+    ("attend_units unlike", 4): (1, 16),
     ("attend_units unlike", 8): (4, 8),
-    ("attend_walking unlike", 2): (3, 16),
-    ("attend_walking unlike", 4): (2, 16),
     ("attend_walking unlike", 8): (4, 16),
     ("multiply_expert_rows", 2): (3, 32),
     ("multiply_expert_rows", 8): (12, 112),

@@ -55,10 +55,15 @@ GPU_FUNCTION void merge_unit(const AttendMemory& memory, unsigned chains, unsign
   walked.maxima[query] = factor.maximum;
 }
 
+// Shapes leave few queries too few registers, if the compiler is to choose how many. 0: it is.
+constexpr unsigned walk_blocks_at_once(unsigned queries, AttentionKind kind) {
+  return queries <= 4 && kind != AttentionKind::kPlain ? 2 : 0;
+}
+
 // A block takes a token and a KV head's query heads over all their units: of the prompted tokens,
 // or of the generated ones that have no units.
 template <KvFormat kFormat, unsigned kQueries, AttentionKind kKind>
-GPU_KERNEL_OF(kAttendThreads)
+GPU_KERNEL_AT_ONCE(kAttendThreads, (walk_blocks_at_once(kQueries, kKind)))
 void attend_walking(GpuAttention a, bool prompted) {
   constexpr bool kShaped = kKind != AttentionKind::kPlain;
   constexpr bool kUnlike = kKind == AttentionKind::kUnlike;
