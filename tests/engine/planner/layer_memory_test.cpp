@@ -16,20 +16,20 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kColumns = 64;
+constexpr size_t kResidualColumns = 64;
 
 // Residual layers of one gateless feed-forward each, as wide as `widths` say.
 Graph graph_of(const std::vector<size_t>& widths) {
   Graph graph;
-  const WeightId table = graph.add_matrix("table", Format::kF32, 96, kColumns);
+  const WeightId table = graph.add_matrix("table", Format::kF32, 96, kResidualColumns);
   ValueId x = graph.embed(table);
   for (const size_t width : widths) {
     const std::string name = fmt::format("{}.", graph.weights().size());
     const ValueId wide =
-        graph.matmul(x, graph.add_matrix(name + "up", Format::kF32, width, kColumns));
+        graph.matmul(x, graph.add_matrix(name + "up", Format::kF32, width, kResidualColumns));
     const ValueId y = graph.activation(ActivationFunction::kGelu, wide);
-    x = graph.add(x,
-                  graph.matmul(y, graph.add_matrix(name + "down", Format::kF32, kColumns, width)));
+    x = graph.add(
+        x, graph.matmul(y, graph.add_matrix(name + "down", Format::kF32, kResidualColumns, width)));
   }
   graph.set_logits(graph.matmul(graph.select_rows(x), table));
   return graph;
