@@ -33,7 +33,7 @@ MOST_FRAMES = {
     ("attend_units unlike", 8): (4, 8),
     ("attend_walking unlike", 8): (4, 16),
     ("multiply_expert_rows", 2): (3, 32),
-    ("multiply_expert_rows", 8): (12, 112),
+    ("multiply_expert_rows", 8): (12, 96),
     ("multiply_many", 8): (5, 64),
     ("multiply_wide", 8): (4, 32),
     # Where sine and cosine reduce a large angle.

@@ -126,14 +126,14 @@ GPU_FUNCTION void multiply_window(const GpuProduct& product, const BlockPlace& p
           token < input.tokens ? norm_factor(product.norm, input.source_of(token)) : 0.0F;
     }
   };
-  // Before the loop their loads are under way beside its own. With 16 tokens it has no registers
+  // Before the loop their loads are under way beside its own. With more tokens it has no registers
   // to keep them in.
-  if constexpr (kGroups != 2) find_factors();
+  if constexpr (kGroups == 1) find_factors();
   ProductSums<kGroups> sums;
   begin_sums<kFormat>(sums);
   add_units<kFormat, kGroups>(input, weights, units, sums);
   const float* const gathered = gather_sums(sums);
-  if constexpr (kGroups == 2) find_factors();
+  if constexpr (kGroups != 1) find_factors();
   finish_tokens<kProductWarps, kSumsStride, Input::kIsScaled>(
       product, place, gathered, input.tokens, kTokens, factors, first);
 }
