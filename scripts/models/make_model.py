@@ -162,6 +162,8 @@ def add_keys(writer: gguf.GGUFWriter, shape: Shape) -> None:
         keys |= shape.delta_nets.keys
     if shape.row_decays:
         keys |= shape.row_decays.keys
+    if shape.scans:
+        keys |= shape.scans.keys
     for key, value in keys.items():
         add = {bool: writer.add_bool, float: writer.add_float32, str: writer.add_string}
         add.get(type(value), writer.add_uint32)(f"{shape.architecture}.{key}", value)

@@ -98,6 +98,26 @@ class RowDecays:
 
 
 @dataclasses.dataclass(frozen=True)
+class Scans:
+    """State spaces of Mamba-2, in the layers that do not attend."""
+    heads: int
+    head_size: int
+    state_size: int = 128
+    groups: int = 1
+    taps: int = 4
+
+    @property
+    def columns(self) -> int:
+        return self.heads * self.head_size
+
+    @property
+    def keys(self) -> dict:
+        return {"ssm.conv_kernel": self.taps, "ssm.state_size": self.state_size,
+                "ssm.group_count": self.groups, "ssm.time_step_rank": self.heads,
+                "ssm.inner_size": self.columns}
+
+
+@dataclasses.dataclass(frozen=True)
 class SharingLayers:
     """The last layers, which read the keys and values of earlier ones."""
     count: int
@@ -235,10 +255,11 @@ class Shape:
     window: Window | None = None
     layer_embedding: int = 0  # columns of an embedding that each layer has of each token
     sharing: SharingLayers | None = None
-    # Layers, where others have a short convolution, or what `row_decays` says; (): all.
+    # Layers, where others have a short convolution, or what `row_decays` or `scans` say; (): all.
     attending: tuple[int, ...] = ()
     delta_nets: DeltaNets | None = None
     row_decays: RowDecays | None = None
+    scans: Scans | None = None
     vectors: tuple[str, ...] = ()  # beside the family's
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
@@ -405,6 +426,11 @@ SHAPES = {
                                   True, mixture=Mixture(40, 8, 512),
                                   keys={"embedding_scale": 12.0, "residual_scale": 0.22,
                                         "attention.scale": 0.015625, "logit_scale": 6.0}),
+    "granite-4.0-h-1b": Shape("granitehybrid", 40, 1536, 4096, 12, 4, 128, 100352, 131072, 1e4,
+                              1e-5, True, attending=(5, 15, 25, 35), scans=Scans(48, 64),
+                              keys={"embedding_scale": 12.0, "residual_scale": 0.22,
+                                    "attention.scale": 0.0078125, "logit_scale": 6.0,
+                                    "rope.scaling.finetuned": False}),
     "command-r-35b": Shape("command-r", 40, 8192, 22528, 64, 64, 128, 256000, 131072, 8e6, 1e-5,
                            True, keys={"logit_scale": 0.0625}),
     "command-r7b": Shape("cohere2", 32, 4096, 14336, 32, 8, 128, 256000, 132096, 5e4, 1e-5, True,
@@ -491,9 +517,10 @@ def tiny(shape: Shape) -> Shape:
         delta_nets = dataclasses.replace(delta_nets, key_heads=2, value_heads=2 * of_each,
                                          head_size=32)
     row_decays = shape.row_decays and dataclasses.replace(shape.row_decays, head_size=32)
+    scans = shape.scans and dataclasses.replace(shape.scans, heads=4, head_size=32, state_size=32)
     return dataclasses.replace(
         shape, embedding=heads * shape.head_size if is_square else 256, feed_forward=feed_forward,
         heads=heads, kv_heads=kv_heads, vocabulary=512,
         mixture=mixture, window=window, latents=latents, sharing=sharing, delta_nets=delta_nets,
-        row_decays=row_decays,
+        row_decays=row_decays, scans=scans,
         layer_embedding=min(shape.layer_embedding, 32))

@@ -49,9 +49,9 @@ FALLBACKS = {Q.Q4_K: Q.Q5_0, Q.Q5_K: Q.Q5_1, Q.Q6_K: Q.Q8_0,
 WIDE_FORMATS = (Q.F32, Q.F16, Q.BF16, Q.Q8_0)  # keep the output matrix as it is
 ALIGNMENT = 32
 ROUTER = "ffn_gate_inp.weight"
-CONVOLUTIONS = ("shortconv.conv.weight", "ssm_conv1d.weight",
-                *(f"ssm_conv1d_{name}.weight" for name in "qkv"))
-DECAYS = "ssm_a"
+DECAYS, SKIPS, SCAN_NORM = "ssm_a", "ssm_d", "ssm_norm.weight"
+OF_STATES = ("shortconv.conv.weight", "ssm_conv1d.weight",
+             *(f"ssm_conv1d_{name}.weight" for name in "qkv"), DECAYS, SKIPS, SCAN_NORM)
 
 
 @dataclasses.dataclass
@@ -173,8 +173,24 @@ def plan_row_decays(shape: Shape, block: str) -> list[TensorPlan]:
             matrix(block + "attn_output.weight", embedding, wide, layer_gain(shape))]
 
 
+def plan_scan(shape: Shape, block: str) -> list[TensorPlan]:
+    scans, embedding = shape.scans, shape.embedding
+    convolved = scans.columns + 2 * scans.groups * scans.state_size
+    return [matrix(block + "ssm_in.weight", scans.columns + convolved + scans.heads, embedding),
+            matrix(block + "ssm_conv1d.weight", convolved, scans.taps),
+            TensorPlan(block + "ssm_conv1d.bias", 0, convolved, 0.1),
+            TensorPlan(block + "ssm_dt.bias", 0, scans.heads, 1.0),
+            TensorPlan(block + DECAYS, scans.heads, 1, 0.1, mean=-1.0),
+            TensorPlan(block + SKIPS, scans.heads, 1, 0.1, mean=1.0),
+            TensorPlan(block + SCAN_NORM, scans.groups, scans.columns // scans.groups, 0.1,
+                       mean=1.0),
+            matrix(block + "ssm_out.weight", embedding, scans.columns, layer_gain(shape))]
+
+
 def plan_attention(shape: Shape, layer: int, block: str) -> list[TensorPlan]:
-    """The matrices, or those of a delta net or a convolution in its place."""
+    """The matrices, or those of a delta net, a scan or a convolution in its place."""
+    if not shape.attends(layer) and shape.scans:
+        return plan_scan(shape, block)
     if not shape.attends(layer) and shape.row_decays:
         return plan_row_decays(shape, block)
     if not shape.attends(layer):
@@ -329,7 +345,7 @@ def takes_more_bits(layer: int, layers: int) -> bool:
 
 
 def choose_format(tensor: TensorPlan, shape: Shape, mix: str, pure: bool):
-    if tensor.rows == 0 or tensor.name.endswith((ROUTER, DECAYS, *CONVOLUTIONS)):
+    if tensor.rows == 0 or tensor.name.endswith((ROUTER, *OF_STATES)):
         return Q.F32
     chosen = FORMATS[mix][0]
     if mix == "MXFP4_MOE":

@@ -60,6 +60,7 @@ def test_every_family_has_a_shape():
     ("qwen1.5-moe-a2.7b", 14.3), ("llama-4-scout", 108), ("gemma-2-2b", 2.61),
     ("olmoe-1b-7b", 6.92), ("command-r-35b", 35), ("dots.llm1", 142), ("ling-lite-1.5", 16.8),
     ("hunyuan-a13b", 80.4), ("ernie-4.5-21b-a3b", 21.8), ("granite-3.1-3b-a800m", 3.3),
+    ("granite-4.0-h-1b", 1.46),
     ("starcoder2-3b", 3.03), ("qwen3-next-80b-a3b", 79.7), ("qwen3.5-35b-a3b", 34.7),
     ("kimi-linear-48b-a3b", 49.1)])
 def test_shapes_have_as_many_parameters_as_the_models(name, billions):
