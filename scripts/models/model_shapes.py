@@ -517,7 +517,9 @@ def tiny(shape: Shape) -> Shape:
         delta_nets = dataclasses.replace(delta_nets, key_heads=2, value_heads=2 * of_each,
                                          head_size=32)
     row_decays = shape.row_decays and dataclasses.replace(shape.row_decays, head_size=32)
-    scans = shape.scans and dataclasses.replace(shape.scans, heads=4, head_size=32, state_size=32)
+    # llama.cpp wants twice the embedding's columns.
+    scans = shape.scans and dataclasses.replace(shape.scans, heads=16, head_size=32,
+                                                state_size=32)
     return dataclasses.replace(
         shape, embedding=heads * shape.head_size if is_square else 256, feed_forward=feed_forward,
         heads=heads, kv_heads=kv_heads, vocabulary=512,
