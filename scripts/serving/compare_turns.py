@@ -36,6 +36,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE_TOKENS = 64
 PATIENCE_SECONDS = 3600
+# Answers of one token again and again are no measure of what drafts find.
+PLAIN = {"speculation": False}
 
 
 @dataclasses.dataclass
@@ -126,7 +128,7 @@ class Conversation:
         prompt = self.tokens + self.new_tokens()
         turns = {}
         for server in servers:
-            fields = {} if server.name == "lockstepd" else {"id_slot": 0, "cache_prompt": True}
+            fields = PLAIN if server.name == "lockstepd" else {"id_slot": 0, "cache_prompt": True}
             seconds, found = server.ask(prompt, self.options.answer, answer, **fields)
             turns[server.name] = Turn(number, depth, self.options.new, len(prompt) - found,
                                       seconds, restarted)
@@ -138,7 +140,7 @@ def take_sample(options, conversation, servers, turns):
     """Adds what the new tokens of this turn take alone."""
     prompt = conversation.new_tokens()
     for server in servers:
-        fields = {} if server.name == "lockstepd" else {"id_slot": 1, "cache_prompt": True}
+        fields = PLAIN if server.name == "lockstepd" else {"id_slot": 1, "cache_prompt": True}
         turns[server.name].fresh_seconds = server.ask(prompt, 1, options.lowest, **fields)[0]
     ours = turns["lockstepd"]
     command = [options.program, "bench", "--model", options.model, "--prompt", options.new,

@@ -13,27 +13,42 @@
 namespace lockstep {
 namespace {
 
+// All lanes of a vector, or the first few. What all of one token's lanes store the next token loads
+// at once; a load of some lanes would wait until the store is in the cache.
+struct WholeVector {
+  F32x16 read(const float* from) const { return load(from); }
+  void write(float* to, F32x16 a) const { store(to, a); }
+};
+struct FirstLanes {
+  size_t count;
+  F32x16 read(const float* from) const { return load_first(from, count); }
+  void write(float* to, F32x16 a) const { store_first(to, a, count); }
+};
+
 // At most 16 columns, from `column` on. All is read before anything is stored.
-inline void convolve_lanes(const ConvolutionRow& row, size_t column, size_t lanes, float* out) {
-  F32x16 input = load_first(row.x + column, lanes);
-  if (row.before != nullptr) input = mul(load_first(row.before + column, lanes), input);
-  F32x16 sum = row.bias == nullptr ? zero() : load_first(row.bias + column, lanes);
+template <typename Lanes>
+[[gnu::always_inline]] inline void convolve_lanes(const ConvolutionRow& row, size_t column,
+                                                  Lanes lanes, float* out) {
+  F32x16 input = lanes.read(row.x + column);
+  if (row.before != nullptr) input = mul(lanes.read(row.before + column), input);
+  F32x16 sum = row.bias == nullptr ? zero() : lanes.read(row.bias + column);
   const float* factors = row.factors + column;
   for (size_t tap = 0; tap + 1 < row.taps; ++tap, factors += row.factor_stride) {
     if (row.earlier[tap] == nullptr) continue;
-    sum = fma(load_first(factors, lanes), load_first(row.earlier[tap] + column, lanes), sum);
+    sum = fma(lanes.read(factors), lanes.read(row.earlier[tap] + column), sum);
   }
-  sum = fma(load_first(factors, lanes), input, sum);
-  if (row.behind != nullptr) sum = mul(load_first(row.behind + column, lanes), sum);
-  store_first(row.input + column, input, lanes);
-  store_first(out + column, sum, lanes);
+  sum = fma(lanes.read(factors), input, sum);
+  if (row.behind != nullptr) sum = mul(lanes.read(row.behind + column), sum);
+  lanes.write(row.input + column, input);
+  lanes.write(out + column, sum);
 }
 
 inline void convolve(const ConvolutionRow& row, float* out) {
-  for (size_t column = 0; column < row.count; column += 16) {
-    const size_t left = row.count - column;
-    convolve_lanes(row, column, left < 16 ? left : 16, out);
+  size_t column = 0;
+  for (; column + 16 <= row.count; column += 16) {
+    convolve_lanes(row, column, WholeVector(), out);
   }
+  if (column < row.count) convolve_lanes(row, column, FirstLanes{row.count - column}, out);
 }
 
 }  // namespace
