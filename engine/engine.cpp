@@ -389,13 +389,10 @@ const ModelInfo& Engine::model() const {
 EngineStatistics Engine::statistics() const {
   EngineStatistics statistics;
   parts_->counters.fill(statistics);
-  const auto drafts_of = [&](DraftSource source) -> DraftStatistics& {
-    return statistics.drafts[static_cast<size_t>(source)];
-  };
-  const DrafterRow* const drafter = parts_->settings.drafters.row;
-  drafts_of(DraftSource::kDrafter).drafter = drafter ? drafter->name : "none";
-  drafts_of(DraftSource::kGrammar).drafter = "grammar";
-  drafts_of(DraftSource::kModel).drafter = parts_->settings.drafters.model_name();
+  for (size_t source = 0; source < kDraftSourceCount; ++source) {
+    statistics.drafts[source].drafter =
+        parts_->settings.drafters.name_of(static_cast<DraftSource>(source));
+  }
   statistics.load.bytes_done = parts_->bytes_done;
   statistics.load.bytes_total = parts_->bytes_total;
   statistics.load.bytes_kept = parts_->bytes_kept;

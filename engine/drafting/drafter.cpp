@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-constexpr std::array kRows = {DrafterRow{"ngram", make_ngram_drafter}};
+constexpr std::array kRows = {DrafterRow{"ngram", make_ngram_drafter, /*repeats_answers=*/true}};
 
 std::unexpected<Error> no_drafter(std::string_view name) {
   std::string names = "auto, none";
@@ -21,6 +21,20 @@ std::unexpected<Error> no_drafter(std::string_view name) {
 
 std::span<const DrafterRow> drafter_rows() {
   return kRows;
+}
+
+std::string_view DrafterChoice::name_of(DraftSource source) const {
+  switch (source) {
+    case DraftSource::kDrafter:
+      return row != nullptr ? row->name : "none";
+    case DraftSource::kGrammar:
+      return "grammar";
+    case DraftSource::kModel:
+      return block ? kBlockDrafter : kModelDrafter;
+    case DraftSource::kAnswers:
+      return "answers";
+  }
+  return "";
 }
 
 Result<DrafterChoice> choose_drafters(std::string_view names, bool has_model) {

@@ -22,8 +22,9 @@ enum class DraftSource : uint8_t {
   kDrafter,  // the request's drafter
   kGrammar,  // a text that its grammar leaves no other for
   kModel,    // a smaller model
+  kAnswers,  // an earlier answer of the tenant (earlier_answers.h)
 };
-inline constexpr size_t kDraftSourceCount = 3;
+inline constexpr size_t kDraftSourceCount = 4;
 
 // Drafts of one generation. Belongs to one thread.
 class Drafter {
@@ -50,6 +51,7 @@ std::unique_ptr<Drafter> make_ngram_drafter(size_t tokens);
 struct DrafterRow {
   std::string_view name;
   std::unique_ptr<Drafter> (*make)(size_t tokens);
+  bool repeats_answers = false;  // a tenant's earlier ones are drafted from as well
 };
 
 // All kinds, in the order in which "auto" prefers them.
@@ -68,8 +70,8 @@ struct DrafterChoice {
   bool model = false;               // a smaller model, which a file is needed for
   bool block = false;               // a block of the model that predicts further tokens
 
-  // As drafts by another model than the one that answers are counted.
-  std::string_view model_name() const { return block ? kBlockDrafter : kModelDrafter; }
+  // As drafts of this source are counted.
+  std::string_view name_of(DraftSource source) const;
 };
 
 // Those of a list of names, as in "ngram,draft"; "auto": the first row, and a model if there is a

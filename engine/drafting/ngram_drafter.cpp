@@ -6,11 +6,6 @@
 #include <utility>
 
 namespace lockstep {
-namespace {
-
-constexpr TokenId kNoToken = -1;
-
-}  // namespace
 
 NgramDrafter::NgramDrafter(size_t tokens)
     : latest_(std::bit_ceil(std::clamp(tokens, kLeastSlots, kTokensMost)), 0) {}
@@ -21,7 +16,7 @@ void NgramDrafter::expect(std::span<const TokenId> tokens) {
 }
 
 void NgramDrafter::add(std::span<const TokenId> tokens) {
-  if (std::exchange(expects_, false)) append(kNoToken);
+  if (std::exchange(expects_, false)) append(kBetweenTexts);
   for (const TokenId token : tokens) append(token);
 }
 
@@ -49,12 +44,8 @@ void NgramDrafter::grow() {
 }
 
 size_t NgramDrafter::slot(size_t end) const {
-  uint64_t hash = 0;
-  for (size_t index = end + 1 - kGram; index <= end; ++index) {
-    hash = (hash ^ static_cast<uint32_t>(text_[index])) * 0x9e3779b97f4a7c15U;
-    hash ^= hash >> 29U;
-  }
-  return hash & (latest_.size() - 1);
+  const auto gram = std::span(text_).subspan(end + 1 - kGram).first<kGram>();
+  return hash_of_gram(gram) & (latest_.size() - 1);
 }
 
 void NgramDrafter::link(size_t end) {
@@ -69,7 +60,7 @@ size_t NgramDrafter::match_length(size_t end) const {
   const size_t most = std::min(kMatchMost, end + 1);
   size_t length = 0;
   while (length < most && text_[end - length] == text_[text_.size() - 1 - length] &&
-         text_[end - length] != kNoToken) {
+         text_[end - length] != kBetweenTexts) {
     ++length;
   }
   return length;
@@ -97,7 +88,7 @@ size_t NgramDrafter::draft(std::span<TokenId> drafts) {
   size_t count = 0;
   for (size_t from = *source_ + 1; count < drafts.size(); ++from, ++count) {
     const TokenId token = from < text_.size() ? text_[from] : drafts[from - text_.size()];
-    if (token == kNoToken) break;
+    if (token == kBetweenTexts) break;
     drafts[count] = token;
   }
   return count;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/drafting/drafter.h"
+#include "engine/drafting/ngram.h"
 
 namespace lockstep {
 
@@ -20,10 +21,6 @@ namespace lockstep {
 // kTokensMost of them; a longer text is not drafted from there on.
 class NgramDrafter : public Drafter {
  public:
-  static constexpr size_t kGram = 3;  // shorter repetitions are chance in most texts
-  static constexpr size_t kCandidatesMost = 8;
-  static constexpr size_t kVisitsMost = 64;  // of a slot's places, most of which are candidates
-  static constexpr size_t kMatchMost = 32;
   static constexpr size_t kTokensMost = size_t{1} << 20U;
   // Token, chain and twice a place of the table, whose vectors may have grown to twice of what they
   // need.

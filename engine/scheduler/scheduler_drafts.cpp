@@ -161,10 +161,9 @@ void Scheduler::take_draft_pages() {
 
 // Sources without a draft in this pass.
 void Scheduler::rest_drafts(Sequence& sequence) const {
-  for (const DraftSource source :
-       {DraftSource::kDrafter, DraftSource::kGrammar, DraftSource::kModel}) {
-    if (sequence.drafts.empty() || sequence.draft_source != source) {
-      sequence.acceptance(source).rest();
+  for (size_t source = 0; source < kDraftSourceCount; ++source) {
+    if (sequence.drafts.empty() || sequence.draft_source != static_cast<DraftSource>(source)) {
+      sequence.acceptances[source].rest();
     }
   }
 }

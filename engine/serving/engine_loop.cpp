@@ -36,6 +36,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       drafters_(drafters),
       throughput_(executor.pass_deadline()) {
   batch_.group_count = limits.windows.size();
+  if (drafters_.row != nullptr && drafters_.row->repeats_answers) answers_.emplace();
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);
   publish_gauges();
@@ -530,6 +531,7 @@ bool EngineLoop::advance(Generation& generation, LogitRow& logits, size_t place)
 }
 
 void EngineLoop::retire(Generation& generation, bool usable) {
+  if (usable) remember(generation);
   is_scheduler_changing_ = true;
   if (usable) {
     scheduler_.finish(generation.sequence);

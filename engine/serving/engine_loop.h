@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine/base/mutex.h"
+#include "engine/drafting/earlier_answers.h"
 #include "engine/runtime/executor.h"
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
@@ -128,11 +129,16 @@ class EngineLoop {
   void propose_draft(Generation& generation);
   bool propose_forced(Generation& generation);
   bool propose_by_row(Generation& generation, bool only_if_sure);
+  std::span<const TokenId> own_draft(Generation& generation);
+  std::span<const TokenId> earlier_draft(Generation& generation, size_t longer_than);
+  void remember(const Generation& generation) noexcept;
+  bool uses_engines(const Generation& generation) const;
   bool may_use_stage(const Generation& generation) const;
   Result<void> run_stage();
   Result<void> follow_pass(const Schedule& schedule);
   bool may_draft(const Request& request) const;
   std::span<const TokenId> draft(Generation& generation, size_t most);
+  std::span<const TokenId> fitting(Generation& generation, std::span<const TokenId> drafts) const;
   std::unique_ptr<Drafter> make_drafter(const Generation& generation) const;
   bool has_learned(Generation& generation);
   void save_pages();
@@ -179,11 +185,13 @@ class EngineLoop {
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
-  std::vector<float> hidden_rows_;   // reused
-  std::vector<TokenId> drafts_;      // likewise, of one sequence
-  size_t learned_ = 0;               // tokens that drafters were told before this pass
-  std::vector<Generation*> staged_;  // for which the stage is to draft before this pass
-  double stage_seconds_ = 0;         // that it took
+  std::vector<float> hidden_rows_;         // reused
+  std::vector<TokenId> drafts_;            // likewise, of one sequence
+  std::vector<TokenId> earlier_drafts_;    // likewise, from earlier answers
+  std::optional<EarlierAnswers> answers_;  // none: no drafts are made from them
+  size_t learned_ = 0;                     // tokens that drafters were told before this pass
+  std::vector<Generation*> staged_;        // for which the stage is to draft before this pass
+  double stage_seconds_ = 0;               // that it took
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 

@@ -16,6 +16,8 @@ namespace {
 constexpr size_t kLearnedMost = 4096;
 // But each is told so many: those that generate know their text, and others take it from none.
 constexpr size_t kLearnedLeast = kDraftTokensMost + 1;
+// And so many tokens of answers that have ended.
+constexpr size_t kAnswersLearnedMost = 4096;
 
 }  // namespace
 
@@ -23,6 +25,7 @@ constexpr size_t kLearnedLeast = kDraftTokensMost + 1;
 Result<void> EngineLoop::propose_drafts() {
   learned_ = 0;
   staged_.clear();
+  if (answers_) answers_->learn(kAnswersLearnedMost);
   for (const auto& [sequence, generation] : by_sequence_) {
     if (generation->started && generation->takes_drafts) propose_draft(*generation);
   }
@@ -38,9 +41,13 @@ void EngineLoop::propose_draft(Generation& generation) {
   if (stages) staged_.push_back(&generation);
 }
 
+// The engine's drafters, none of its own or of the caller's.
+bool EngineLoop::uses_engines(const Generation& generation) const {
+  return generation.request().speculation && !generation.request().make_drafter;
+}
+
 bool EngineLoop::may_use_stage(const Generation& generation) const {
-  const Request& request = generation.request();
-  return drafters_.stage != nullptr && request.speculation && !request.make_drafter &&
+  return drafters_.stage != nullptr && uses_engines(generation) &&
          scheduler_.draft_tokens_most(generation.sequence, DraftSource::kModel) > 0;
 }
 
@@ -89,7 +96,8 @@ Result<void> EngineLoop::run_stage() {
   return {};
 }
 
-// Lets the stage read of the pass what it drafts from; requests that have ended are none of its.
+// Lets the stage read of the pass what it drafts from; requests that have ended are none of its,
+// nor those that want no drafts.
 Result<void> EngineLoop::follow_pass(const Schedule& schedule) {
   if (drafters_.stage == nullptr || executor_.failure()) return {};
   std::vector<PassedChunk> passed;
@@ -99,6 +107,7 @@ Result<void> EngineLoop::follow_pass(const Schedule& schedule) {
     const auto found = by_sequence_.find(chunk.sequence);
     if (found == by_sequence_.end() || found->second->pooled) continue;
     Generation& generation = *found->second;
+    if (!uses_engines(generation)) continue;
     passed.push_back({.sequence = chunk.sequence,
                       .tokens = generation.tokens(),
                       .pages = scheduler_.tables(chunk.sequence).front().pages,
@@ -107,6 +116,7 @@ Result<void> EngineLoop::follow_pass(const Schedule& schedule) {
                       .count = chunk.count,
                       .first_token = token});
   }
+  if (passed.empty()) return {};
   const auto begin = Generation::Clock::now();
   auto followed = drafters_.stage->follow(passed);
   const std::chrono::duration<double> taken = Generation::Clock::now() - begin;
@@ -115,11 +125,26 @@ Result<void> EngineLoop::follow_pass(const Schedule& schedule) {
   return followed;
 }
 
-// A drafter that fails is asked no more: its request goes on without.
+// Its own text or one of its tenant's earlier answers, whichever repeats more.
 bool EngineLoop::propose_by_row(Generation& generation, bool only_if_sure) {
-  if (!generation.asks_drafter) return false;
+  const std::span<const TokenId> own = own_draft(generation);
+  const size_t own_match = own.empty() ? 0 : generation.drafter->match_length();
+  const std::span<const TokenId> earlier = earlier_draft(generation, own_match);
+  const bool is_earlier = !earlier.empty();
+  const size_t match = is_earlier ? generation.answer_place->match : own_match;
+  const std::span<const TokenId> drafts = is_earlier ? earlier : own;
+  if (drafts.empty() || (only_if_sure && match < kSureMatch)) return false;
+  const DraftSource source = is_earlier ? DraftSource::kAnswers : DraftSource::kDrafter;
+  scheduler_.propose(generation.sequence, drafts, source);
+  generation.draft_source = source;
+  return true;
+}
+
+// A drafter that fails is asked no more: its request goes on without. Valid until the next draft.
+std::span<const TokenId> EngineLoop::own_draft(Generation& generation) {
+  if (!generation.asks_drafter) return {};
   const size_t most = scheduler_.draft_tokens_most(generation.sequence);
-  if (most == 0) return false;
+  if (most == 0) return {};
   std::span<const TokenId> drafts;
   try {
     drafts = draft(generation, most);
@@ -129,18 +154,32 @@ bool EngineLoop::propose_by_row(Generation& generation, bool only_if_sure) {
     });
     generation.drafter.reset();
   }
-  if (generation.drafter == nullptr) {
-    generation.asks_drafter = false;
-    const Request& request = generation.request();
-    generation.takes_drafts =
-        drafters_.stage != nullptr && request.speculation && !request.make_drafter;
-    return false;
+  if (generation.drafter != nullptr) return drafts;
+  generation.asks_drafter = false;
+  generation.takes_drafts = (drafters_.stage != nullptr || answers_) && uses_engines(generation);
+  return {};
+}
+
+// Valid until the next one; of a place that repeats more tokens than that.
+std::span<const TokenId> EngineLoop::earlier_draft(Generation& generation, size_t longer_than) {
+  if (!answers_ || longer_than >= kMatchMost || !uses_engines(generation)) return {};
+  const size_t most = scheduler_.draft_tokens_most(generation.sequence, DraftSource::kAnswers);
+  if (most == 0) return {};
+  earlier_drafts_.resize(most);
+  const size_t count = answers_->draft(generation.answers, generation.tokens(),
+                                       generation.answer_place, earlier_drafts_);
+  if (count == 0 || generation.answer_place->match <= longer_than) return {};
+  return fitting(generation, std::span(earlier_drafts_).first(count));
+}
+
+// An answer that has ended. The prompt's last tokens go with it, so that the same question finds
+// it, but no more of them: who asks has them in the prompt where they are to be repeated.
+void EngineLoop::remember(const Generation& generation) noexcept {
+  if (!answers_ || !generation.request().speculation || generation.generated_count() < kGram) {
+    return;
   }
-  if (drafts.empty()) return false;
-  if (only_if_sure && generation.drafter->match_length() < kSureMatch) return false;
-  scheduler_.propose(generation.sequence, drafts);
-  generation.draft_source = DraftSource::kDrafter;
-  return true;
+  const size_t begin = generation.prompt_count() - std::min(generation.prompt_count(), kMatchMost);
+  answers_->tell(generation.answers, std::span(generation.tokens()).subspan(begin));
 }
 
 // A text that the grammar leaves no other for is drafted before anything else is.
@@ -160,7 +199,11 @@ std::span<const TokenId> EngineLoop::draft(Generation& generation, size_t most) 
   if (generation.drafter == nullptr) return {};
   if (!has_learned(generation)) return {};
   drafts_.resize(most);
-  const auto drafts = std::span(drafts_).first(generation.drafter->draft(drafts_));
+  return fitting(generation, std::span(drafts_).first(generation.drafter->draft(drafts_)));
+}
+
+std::span<const TokenId> EngineLoop::fitting(Generation& generation,
+                                             std::span<const TokenId> drafts) const {
   // A client's prediction may hold any number.
   const auto is_no_token = [&](TokenId token) {
     return token < 0 || static_cast<size_t>(token) >= vocabulary_size_;

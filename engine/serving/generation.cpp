@@ -11,7 +11,8 @@ namespace lockstep {
 
 Generation::Generation(RequestId id, Request request, const Tokenizer& tokenizer,
                        size_t vocabulary_size)
-    : id_(id),
+    : answers{.tenant = request.tenant, .owner = request.cache_owner, .salt = request.cache_salt},
+      id_(id),
       request_(std::move(request)),
       tokenizer_(tokenizer),
       prompt_count_(request_.prompt.size()),

@@ -13,6 +13,7 @@
 
 #include "engine/drafting/draft_pages.h"
 #include "engine/drafting/drafter.h"
+#include "engine/drafting/earlier_answers.h"
 #include "engine/interface/request.h"
 #include "engine/scheduler/queue_shares.h"
 #include "engine/scheduler/scheduler.h"
@@ -87,7 +88,9 @@ class Generation {
   std::unique_ptr<Drafter> drafter;     // once it generates
   size_t drafter_expects = 0;           // of the prediction: told to it
   size_t drafter_knows = 0;             // of the tokens: likewise
-  TextBorders borders;                  // of the tokens, for a stage that drafts
+  AnswerScope answers;                  // from which it drafts, and which it adds to
+  std::optional<AnswerPlace> answer_place;           // in them, of its last draft
+  TextBorders borders;                               // of the tokens, for a stage that drafts
   DraftSource draft_source = DraftSource::kDrafter;  // of its last draft
   uint32_t drafted_tokens = 0;                       // that passes have computed and verified
   uint32_t accepted_tokens = 0;                      // of them

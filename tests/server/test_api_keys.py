@@ -168,6 +168,34 @@ def test_no_spelling_of_any_route_gets_past_the_keys(keyed):
     assert tried > 2000
 
 
+def test_earlier_answers_are_drafted_from_for_their_own_owner_alone(keyed):
+    daemon = keyed(row("alice", ALICE), row("bob", BOB), model=DEMO,
+                   options=("--draft-tokens", "7"))  # always, not where it pays
+
+    def text_of(key, **fields):
+        body = {"model": "m", "prompt": "Once upon a time", "max_tokens": 40, "temperature": 0,
+                **fields}
+        answer = daemon.post("/v1/completions", body, **bearer(key))
+        assert answer.status_code == 200, answer.text
+        return answer.json()["choices"][0]["text"]
+
+    def accepted():
+        page = daemon.get("/metrics", **bearer(ALICE)).text
+        return float(re.search(r"^lockstep_accepted_draft_tokens_total{[^}]*answers[^}]*"
+                               r'position="0"} (.*)$', page, re.MULTILINE)[1])
+
+    text = text_of(ALICE)
+    assert accepted() == 0
+    assert text_of(ALICE) == text
+    of_alice = accepted()
+    assert of_alice > 3
+    assert text_of(BOB) == text
+    assert text_of(ALICE, cache_salt="another") == text
+    assert accepted() == of_alice
+    assert text_of(BOB) == text
+    assert accepted() > of_alice
+
+
 def test_a_removed_key_is_refused_and_a_bad_file_changes_nothing(keyed):
     daemon = keyed(row("alice", ALICE), row("bob", BOB))
     assert complete(daemon, ALICE).status_code == 200

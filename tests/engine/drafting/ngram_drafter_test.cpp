@@ -107,16 +107,16 @@ TEST(NgramDrafter, drafts_as_a_search_through_all_of_the_text_does) {
       size_t places = 0;
       for (size_t end = 0; end + 1 < text.size(); ++end) {
         size_t length = 0;
-        while (length <= end && length < NgramDrafter::kMatchMost &&
+        while (length <= end && length < kMatchMost &&
                text[end - length] == text[text.size() - 1 - length]) {
           ++length;
         }
-        places += length >= NgramDrafter::kGram ? 1 : 0;
+        places += length >= kGram ? 1 : 0;
         longest = std::max(longest, length);
       }
       const Tokens draft = drafted(drafter, 1);
-      ASSERT_EQ(draft.size(), longest >= NgramDrafter::kGram ? 1U : 0U) << "seed " << seed;
-      if (draft.empty() || places > NgramDrafter::kCandidatesMost) continue;
+      ASSERT_EQ(draft.size(), longest >= kGram ? 1U : 0U) << "seed " << seed;
+      if (draft.empty() || places > kCandidatesMost) continue;
       ++found;
       // The drafted token stands behind some repetition of that length.
       Tokens repeated(text.end() - static_cast<std::ptrdiff_t>(longest), text.end());

@@ -221,5 +221,14 @@ TEST_F(DraftModelTest, what_cannot_draft_is_refused_with_a_reason) {
   }
 }
 
+TEST_F(DraftModelTest, is_refused_among_hosts_with_the_option_and_the_remedy) {
+  options_.speculate = "draft";
+  options_.draft_model = options_.model;
+  options_.hosts.count = 2;
+  EXPECT_EQ(refusal(), "draft-model is " + options_.model.string() +
+                           ", and several hosts compute together: they draft by no model. Leave "
+                           "--draft-model out");
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -123,5 +123,27 @@ TEST_F(PredictingServingTest, is_planned_and_what_cannot_draft_is_refused_with_a
   EXPECT_NE(refusal().find("exclude one another"), std::string::npos) << refusal();
 }
 
+TEST_F(PredictingServingTest, is_refused_among_hosts_with_the_option_and_the_remedy) {
+  options_.model = fixture("glm4moe-norms");
+  options_.speculate = "mtp";
+  options_.hosts.count = 2;
+  EXPECT_EQ(refusal(),
+            "a block of the model is to draft (speculate mtp), but several hosts compute together. "
+            "Use another drafter, as --speculate ngram");
+}
+
+// No row is copied for it, and the block has no pass: its time stays as it is to the last bit.
+TEST_F(PredictingServingTest, a_request_that_wants_no_drafts_costs_the_block_nothing) {
+  options_.model = fixture("deepseek2-v3");
+  draft_by("mtp");
+  Request asked = request(std::string(100, 'w'), 40);
+  asked.speculation = false;
+  const Heard plain = answer_of(asked);
+  EXPECT_EQ(engine().statistics().draft_stage_seconds, 0);
+  asked.speculation = true;
+  EXPECT_EQ(answer_of(asked), plain);
+  EXPECT_GT(engine().statistics().draft_stage_seconds, 0);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -98,6 +98,57 @@ TEST_F(DrafterTest, no_drafter_changes_answers_beside_others_with_few_pages) {
   }
 }
 
+// Requests whose tenant has had the same answers, and of which a second tenant has had none.
+TEST_F(DrafterTest, earlier_answers_of_the_tenant_are_drafted_from_and_change_nothing) {
+  for (const char* arithmetic : {"exact", "fast"}) {
+    SCOPED_TRACE(arithmetic);
+    options_.arithmetic = arithmetic;
+    options_.speculate = "none";
+    engine_.reset();
+    const std::vector<Heard> plain = without_drafts(kRequests);
+    options_.speculate = "ngram";
+    engine_.reset();
+    const auto of_answers = [&] {
+      return engine().statistics().drafts[static_cast<size_t>(DraftSource::kAnswers)];
+    };
+    const auto expect_plain = [&](const std::string& tenant, const std::string& salt) {
+      for (size_t number = 0; number < kRequests; ++number) {
+        Request asked = nth(number);
+        asked.tenant = tenant;
+        asked.cache_salt = salt;
+        EXPECT_EQ(answer_of(std::move(asked)), plain[number]) << number << " of " << tenant;
+      }
+    };
+    expect_plain("a", "");
+    const uint64_t first = of_answers().accepted_tokens[0];
+    expect_plain("a", "");
+    const uint64_t again = of_answers().accepted_tokens[0];
+    EXPECT_GT(again, first + 100U);
+    EXPECT_EQ(of_answers().drafter, "answers");
+    // The same requests once more: what is drafted for them is what was for the first tenant's.
+    expect_plain("b", "");
+    EXPECT_EQ(of_answers().accepted_tokens[0], again + first);
+    expect_plain("b", "s");
+    EXPECT_EQ(of_answers().accepted_tokens[0], again + 2 * first);
+  }
+}
+
+TEST_F(DrafterTest, an_answer_that_wants_no_drafts_is_none_to_draft_from) {
+  options_.speculate = "ngram";
+  const auto of_answers = [&] {
+    return engine().statistics().drafts[static_cast<size_t>(DraftSource::kAnswers)].drafts;
+  };
+  Request asked = request("once", 60);
+  asked.sampling.temperature = 1;
+  asked.speculation = false;
+  const Heard plain = answer_of(asked);
+  asked.speculation = true;
+  EXPECT_EQ(answer_of(asked), plain);
+  EXPECT_EQ(of_answers(), 0U);
+  EXPECT_EQ(answer_of(asked), plain);
+  EXPECT_GT(of_answers(), 5U);
+}
+
 // No request finds rejected tokens: the next turn has the bits of a cold one.
 TEST_F(DrafterTest, the_prefix_cache_learns_no_rejected_token) {
   options_.arithmetic = "exact";
