@@ -1,15 +1,16 @@
 // The gain of drafts, and their price: tokens per second without them, with a drafter
 // that knows the answer, with one that always errs, with n-grams over a text that the answer does
-// not repeat, and with a smaller model.
+// not repeat and over one that it does, from an earlier answer, and with a smaller model.
 //
 //   lockstep_speculation_benchmark MODEL [DRAFT_TOKENS=7 [TOKENS=128 [ROUNDS=3
 //                                  [STREAMS=1 [DRAFT_MODEL]]]]]
 //
 // DRAFT_TOKENS "auto": as many as pay. STREAMS run side by side; their speeds add up, from the last
 // one's first token to the last one's end. With a DRAFT_MODEL it is compared with no drafts alone:
-// scripts/models/make_draft_pair.py makes pairs that are right as often as asked. The rounds go in
-// turns, and of each case the median counts. The texts are compared: the program fails where they
-// differ.
+// scripts/models/make_draft_pair.py makes pairs that are right as often as asked. An answer repeats
+// its prompt with one line changed where the model goes on by the last token alone, as that
+// script's do. The rounds go in turns, and of each case the median counts. The texts are compared:
+// the program fails where they differ.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -31,6 +32,7 @@ namespace {
 struct Answered {
   std::vector<std::vector<TokenId>> tokens;  // by stream
   double tokens_per_second = 0;
+  double outside = 0;  // of the time, what is in no pass: to sample, to draft, to schedule
 };
 
 // Tells the answer, or what it is not.
@@ -60,17 +62,23 @@ struct Case {
   const char* name;
   bool speculation = true;
   std::optional<bool> errs = {};  // of a recorded answer; none: the engine's drafters
+  bool copies = false;            // the answer's text stands in the prompt, with one line changed
+  bool asks_again = false;        // the tenant has had the same answer; else it has had none
   std::vector<double> speeds = {};
+  std::vector<double> outside = {};
 };
 
 constexpr size_t kPromptTokens = 64;
+constexpr size_t kLineTokens = 8;
 
 // Streams that run side by side, as their news comes.
 class Streams {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit Streams(size_t count) : begun_(count), left_(count) { answered_.tokens.resize(count); }
+  Streams(const Engine& engine, size_t count) : engine_(engine), begun_(count), left_(count) {
+    answered_.tokens.resize(count);
+  }
 
   // On the engine's thread.
   void hear(size_t stream, Output&& output) {
@@ -78,11 +86,14 @@ class Streams {
     for (const OutputToken& token : output.tokens) {
       answered_.tokens[stream].push_back(token.token);
       counted_ += begun_ == 0 ? 1 : 0;
-      if (answered_.tokens[stream].size() == 1 && --begun_ == 0) begin_ = now;
+      if (answered_.tokens[stream].size() > 1 || --begun_ > 0) continue;
+      begin_ = now;
+      seconds_before_ = seconds_in_passes();
     }
     if (!output.finish || --left_ > 0) return;
     const std::chrono::duration<double> taken = now - begin_;
     answered_.tokens_per_second = static_cast<double>(counted_) / taken.count();
+    answered_.outside = 1 - (seconds_in_passes() - seconds_before_) / taken.count();
     ended_.set_value();
   }
   Answered wait() {
@@ -91,7 +102,15 @@ class Streams {
   }
 
  private:
+  // The model's, and those of one that drafts.
+  double seconds_in_passes() const {
+    const EngineStatistics statistics = engine_.statistics();
+    return statistics.step_seconds.sum + statistics.draft_stage_seconds;
+  }
+
+  const Engine& engine_;
   Answered answered_;
+  double seconds_before_ = 0;
   size_t begun_;        // that have yet to begin
   size_t left_;         // that have yet to end
   size_t counted_ = 0;  // tokens since all have begun
@@ -99,15 +118,28 @@ class Streams {
   std::promise<void> ended_;
 };
 
+// A text whose middle line is another one.
+std::vector<TokenId> with_a_line_changed(std::vector<TokenId> text) {
+  const size_t begin = text.size() / 2;
+  for (size_t index = begin; index < std::min(text.size(), begin + kLineTokens); ++index) {
+    text[index] = static_cast<TokenId>(500 + index);
+  }
+  return text;
+}
+
 Answered answer(Engine& engine, const Case& tried, size_t tokens, size_t streams,
                 const std::vector<std::vector<TokenId>>& recorded) {
-  Streams heard(streams);
+  static size_t asked = 0;
+  ++asked;
+  Streams heard(engine, streams);
   for (size_t stream = 0; stream < streams; ++stream) {
     Request request;
+    if (tried.copies) request.prompt = with_a_line_changed(recorded[stream]);
     const auto first = static_cast<TokenId>(1000 + kPromptTokens * stream);
-    for (TokenId token = first; request.prompt.size() < kPromptTokens; ++token) {
-      request.prompt.push_back(token);
+    for (size_t index = 0; index < kPromptTokens; ++index) {
+      request.prompt.push_back(first + static_cast<TokenId>(index));
     }
+    request.tenant = tried.asks_again ? "one" : "one of " + std::to_string(asked);
     request.max_tokens = static_cast<uint32_t>(tokens);
     request.ignore_eos = true;
     request.sampling.temperature = 1;
@@ -152,7 +184,7 @@ std::unique_ptr<Engine> load(const Arguments& arguments) {
   EngineOptions options;
   options.model = arguments.model;
   options.sequence_count = static_cast<uint32_t>(std::max<size_t>(4, arguments.streams));
-  options.context_tokens = static_cast<uint32_t>(kPromptTokens + arguments.tokens);
+  options.context_tokens = static_cast<uint32_t>(kPromptTokens + 2 * arguments.tokens);
   options.draft_model = arguments.draft_model;
   if (arguments.draft_tokens != "auto") options.draft_tokens = std::stoul(arguments.draft_tokens);
   auto engine = Engine::open(options);
@@ -167,7 +199,10 @@ std::vector<Case> cases_of(const Arguments& arguments) {
   return {{"no drafts", false},
           {"always right", true, false},
           {"always wrong", true, true},
-          {"n-grams", true}};
+          {"n-grams", true},
+          {"an earlier answer", true, {}, /*copies=*/false, /*asks_again=*/true},
+          {"a copy, no drafts", false, {}, /*copies=*/true},
+          {"a copy, n-grams", true, {}, /*copies=*/true}};
 }
 
 double median(std::vector<double> values) {
@@ -197,6 +232,13 @@ int run(std::span<char*> given) {
     return answer(*engine, tried, arguments.tokens, arguments.streams, recorded);
   };
   const std::vector<std::vector<TokenId>> recorded = answered(cases[0], {}).tokens;
+  const auto is_copied = [&] { return answered(cases.back(), recorded).tokens == recorded; };
+  if (cases.back().copies && !is_copied()) {
+    std::erase_if(cases, [](const Case& tried) { return tried.copies; });
+  }
+  for (const Case& tried : cases) {
+    if (tried.asks_again) answered(tried, recorded);  // what is asked again has been asked before
+  }
   for (size_t round = 0; round < arguments.rounds; ++round) {
     for (Case& tried : cases) {
       const Answered heard = answered(tried, recorded);
@@ -205,14 +247,17 @@ int run(std::span<char*> given) {
         return 1;
       }
       tried.speeds.push_back(heard.tokens_per_second);
+      tried.outside.push_back(heard.outside);
     }
   }
   for (const Case& tried : cases) {
+    const Case& plain = *std::ranges::find(cases, tried.copies, &Case::copies);
     std::vector<double> ratios;  // to what was measured beside it
     for (size_t round = 0; round < arguments.rounds; ++round) {
-      ratios.push_back(tried.speeds[round] / cases[0].speeds[round]);
+      ratios.push_back(tried.speeds[round] / plain.speeds[round]);
     }
-    std::printf("%-14s %8.2f tokens/s  x %.3f\n", tried.name, median(tried.speeds), median(ratios));
+    std::printf("%-17s %8.2f tokens/s  x %.3f, %.2f %% of the time in no pass\n", tried.name,
+                median(tried.speeds), median(ratios), 100 * median(tried.outside));
   }
   print_acceptance(*engine);
   return 0;
