@@ -1,17 +1,11 @@
 #include "engine/sampling/logit_row.h"
 
-#include <cmath>
-#include <cstdint>
-#include <limits>
+#include "engine/sampling/row_loops.h"
 
 namespace lockstep {
 
 bool all_finite(std::span<const float> numbers) {
-  uint32_t unusable = 0;
-  for (const float number : numbers) {
-    unusable |= std::abs(number) <= std::numeric_limits<float>::max() ? 0U : 1U;  // 1 for NaN, too
-  }
-  return unusable == 0;
+  return row_loops().all_finite(numbers.data(), numbers.size());
 }
 
 bool LogitRow::is_finite() const {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
-#include "engine/sampling/exponential.h"
+#include "engine/sampling/row_loops.h"
 
 namespace lockstep {
 
@@ -20,10 +20,7 @@ double sum_exponentials(std::span<const float> logits, float logit_max) {
   double sum = 0;
   while (!logits.empty()) {
     const std::span<const float> block = logits.first(std::min(logits.size(), weights.size()));
-    for (size_t index = 0; index < block.size(); ++index) {
-      weights[index] = exp_nonpositive(block[index] - logit_max);
-    }
-    sum += sum_in_lanes(std::span<const float>(weights).first(block.size()));
+    sum += row_loops().weigh(block.data(), block.size(), logit_max, 1.0F, {}, weights.data());
     logits = logits.subspan(block.size());
   }
   return sum;
@@ -62,7 +59,7 @@ void select_likeliest(std::span<const float> logits, size_t count,
 LogprobResult compute_logprobs(std::span<const float> logits, TokenId token, size_t count) {
   CHECK(token >= 0 && static_cast<size_t>(token) < logits.size(),
         "token {} of {} logits was asked for", token, logits.size());
-  const float logit_max = max_in_lanes(logits);
+  const float logit_max = row_loops().greatest(logits.data(), logits.size());
   const double log_sum =
       std::isfinite(logit_max)
           ? static_cast<double>(logit_max) + std::log(sum_exponentials(logits, logit_max))

@@ -8,6 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/sampling/exponential.h"
+#include "engine/sampling/row_loops.h"
 
 namespace lockstep {
 namespace {
@@ -17,14 +18,6 @@ constexpr TokenId kNoToken = -1;
 // Far beyond any use: within it, sums of a finite logit and a few parameters overflow, if at all,
 // to an infinity, and never to a NaN.
 constexpr float kModerate = 1e6F;
-
-bool all_usable(std::span<const float> logits) {
-  uint32_t unusable = 0;
-  for (const float logit : logits) {
-    unusable |= logit <= std::numeric_limits<float>::max() ? 0U : 1U;  // 1 for NaN, too
-  }
-  return unusable == 0;
-}
 
 constexpr float kInfiniteScore = std::numeric_limits<float>::infinity();
 constexpr LikelihoodCut kEverything = {-kInfiniteScore, std::numeric_limits<TokenId>::max()};
@@ -72,9 +65,10 @@ TokenId Sampler::sample(std::span<const float> logits, std::span<const TokenId> 
         vocabulary_size_);
   const uint64_t draw_number = draws_++;
   adjust(logits);
-  if (!all_usable(adjusted_)) return kNoToken;
+  const RowLoops& loops = row_loops();
+  if (!loops.all_usable(adjusted_.data(), adjusted_.size())) return kNoToken;
   ban(banned);
-  const float logit_max = max_in_lanes(adjusted_);
+  const float logit_max = loops.greatest(adjusted_.data(), adjusted_.size());
   if (logit_max == -kInfiniteLogit) return kNoToken;
 
   TokenId picked = kNoToken;
@@ -151,19 +145,13 @@ double Sampler::weigh(LikelihoodCut cut, float logit_max, float weight_min) {
   double sum = 0;
   for (size_t begin = 0; begin < vocabulary_size_; begin += kDrawBlock) {
     const size_t size = std::min(kDrawBlock, vocabulary_size_ - begin);
-    const float* logits = adjusted_.data() + begin;
-    float* weights = weights_.data() + begin;
     // The last of this block's tokens that are within the cut when they have its logit.
     const auto last_equal = static_cast<int32_t>(
         std::clamp<int64_t>(static_cast<int64_t>(cut.token) - static_cast<int64_t>(begin), -1,
                             static_cast<int64_t>(kDrawBlock)));
-    for (int32_t index = 0; index < static_cast<int32_t>(size); ++index) {
-      const float logit = logits[index];
-      const float weight = exp_nonpositive((logit - logit_max) * inverse);
-      const bool within = (logit > cut.logit) | ((logit == cut.logit) & (index <= last_equal));
-      weights[index] = (within & (weight >= weight_min)) ? weight : 0.0F;
-    }
-    block_sums_.push_back(sum_in_lanes({weights, size}));
+    const BlockCut block = {.logit = cut.logit, .last_equal = last_equal, .weight_min = weight_min};
+    block_sums_.push_back(row_loops().weigh(adjusted_.data() + begin, size, logit_max, inverse,
+                                            block, weights_.data() + begin));
     sum += block_sums_.back();
   }
   return sum;

@@ -5,9 +5,11 @@
 #include <limits>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "engine/sampling/exponential.h"
+#include "engine/sampling/row_loops.h"
 #include "engine/sampling/sampler.h"
 
 namespace lockstep {
@@ -58,6 +60,38 @@ TEST(Logprobs, odd_logits_give_numbers_or_minus_infinity) {
     const std::vector<float> all(10, value);
     EXPECT_EQ(compute_logprobs(all, 3, 2).logprob, -kInfinity);
     EXPECT_EQ(compute_logprobs(all, 3, 2).top.size(), 2U);
+  }
+}
+
+TEST(RowLoops, have_the_bits_of_narrow_vectors) {
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal(0, 9);
+  const RowLoops& narrow = narrow_row_loops();
+  for (const size_t size : {1U, 7U, 8U, 100U, 256U, 1025U}) {
+    std::vector<float> logits(size);
+    for (float& logit : logits) logit = normal(random);
+    logits[size / 2] = logits[size / 3];
+    const float most = narrow.greatest(logits.data(), size);
+    EXPECT_EQ(row_loops().greatest(logits.data(), size), most);
+    EXPECT_EQ(most, *std::ranges::max_element(logits));
+    for (const auto& cut : {BlockCut(), BlockCut{.logit = logits[size / 2],
+                                        .last_equal = static_cast<int32_t>(size / 2) - 1,
+                                        .weight_min = 1e-5F}}) {
+      std::vector<float> expected(size);
+      std::vector<float> weights(size);
+      const double sum = narrow.weigh(logits.data(), size, most, 0.7F, cut, expected.data());
+      EXPECT_EQ(row_loops().weigh(logits.data(), size, most, 0.7F, cut, weights.data()), sum);
+      EXPECT_EQ(weights, expected);
+      EXPECT_EQ(sum_in_lanes(expected), sum);
+    }
+    for (const float odd : {kInfinity, -kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+      EXPECT_TRUE(row_loops().all_finite(logits.data(), size));
+      EXPECT_TRUE(row_loops().all_usable(logits.data(), size));
+      const float before = std::exchange(logits[size - 1], odd);
+      EXPECT_FALSE(row_loops().all_finite(logits.data(), size));
+      EXPECT_EQ(row_loops().all_usable(logits.data(), size), odd == -kInfinity);
+      logits[size - 1] = before;
+    }
   }
 }
 
