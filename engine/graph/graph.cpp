@@ -369,6 +369,12 @@ ValueId Graph::add(ValueId x, ValueId y) {
   return append({.operation = Operation::kAdd, .inputs = {x, y}}, columns(x));
 }
 
+void Graph::keep(ValueId value) {
+  CHECK(value < value_count() && rows(value) == Rows::kTokens,
+        "value {} has not a row for every token", value);
+  kept_.push_back(value);
+}
+
 ValueId Graph::select_rows(ValueId x) {
   return append({.operation = Operation::kSelectRows, .inputs = {x}}, columns(x));
 }
@@ -512,6 +518,7 @@ std::vector<ValueReaders> find_readers(const Graph& graph) {
     }
   }
   if (graph.logits() != kNone) ++readers[graph.logits()].count;
+  for (const ValueId value : graph.kept()) ++readers[value].count;
   return readers;
 }
 

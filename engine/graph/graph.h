@@ -310,6 +310,9 @@ class Graph {
   ValueId expert_sum(ValueId x, ValueId routing, std::vector<WeightId> experts,
                      std::vector<WeightId> biases = {});
   void set_logits(ValueId logits) { logits_ = logits; }
+  // Keeps the value's rows, of every token, from their step until the next pass begins: they can be
+  // read in between. Values are numbered in the order of the calls; one may be kept twice.
+  void keep(ValueId value);
 
   const std::vector<Weight>& weights() const { return weights_; }
   const std::vector<GraphNode>& nodes() const { return nodes_; }
@@ -319,6 +322,7 @@ class Graph {
   Rows rows(ValueId value) const { return rows_[value]; }
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
+  const std::vector<ValueId>& kept() const { return kept_; }
   // The columns of the rows that batches bring with tokens; 0: they bring none.
   size_t given_columns() const { return given_columns_; }
   // Whether tokens see keys behind their own.
@@ -346,6 +350,7 @@ class Graph {
   std::vector<Rows> rows_;       // by value
   std::vector<Rotary> rotaries_;
   ValueId logits_ = kNone;
+  std::vector<ValueId> kept_;
   size_t given_columns_ = 0;
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;
@@ -368,7 +373,7 @@ bool has_own_norms(const Graph& graph, const GraphNode& node);
 // The uses of a value.
 struct ValueReaders {
   std::vector<size_t> nodes;  // ascending; one that reads it twice stands here twice
-  size_t count = 0;           // the engine's use, of the logits, included
+  size_t count = 0;           // the engine's uses, of logits and kept values, included
 
   // The node that is its only use.
   std::optional<size_t> only() const {

@@ -39,6 +39,9 @@ enum class ModelOutput : uint8_t {
 struct Model {
   Graph graph;
   ModelOutput output = ModelOutput::kLogits;
+  // By layer the residual that it reads, and behind the last layer the one that it leaves; empty of
+  // models that have no such layers.
+  std::vector<ValueId> layer_inputs = {};
   // The form of the hidden states that a block which predicts further tokens is given, and in which
   // its own are given to it where it goes on from what it has predicted.
   HiddenForm given_form = HiddenForm::kNormed;

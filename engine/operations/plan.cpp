@@ -79,19 +79,28 @@ std::string text_of(const HiddenRows& hidden) {
                      hidden.columns.end, hidden.width, text_of(hidden.norm_weight), hidden.epsilon);
 }
 
+std::string text_of(const std::vector<KeptRows>& kept) {
+  std::string all;
+  for (const KeptRows& each : kept) {
+    all += fmt::format("kept rows: {} columns {}-{} of {}\n", text_of(each.rows, each.stride),
+                       each.columns.begin, each.columns.end, each.width);
+  }
+  return all;
+}
+
 }  // namespace
 
 std::string plan_text(const Plan& plan) {
   std::string all = fmt::format(
       "rank {} of {}: {} tokens{}, {} rows of logits {} of {}\n"
-      "bytes: weights {} scratch {} exchange {} kv {} logits {}\n{}\n{}{}{}\n{}\n",
+      "bytes: weights {} scratch {} exchange {} kv {} logits {}\n{}\n{}{}{}\n{}{}\n",
       plan.rank, plan.rank_count, plan.batch_tokens,
       plan.chunk_tokens < plan.batch_tokens ? fmt::format(" in chunks of {}", plan.chunk_tokens)
                                             : "",
       plan.logit_rows, text_of(plan.logits, plan.logits_stride), plan.vocabulary_size,
       plan.weight_bytes, plan.scratch_bytes, plan.exchange_bytes, plan.kv.size_bytes(),
       plan.logits_bytes, text_of(plan.kv), text_of(plan.states), text_of_given(plan.given_columns),
-      text_of(plan.hidden),
+      text_of(plan.hidden), text_of(plan.kept),
       std::visit([](const auto& areas) { return text_of(areas); }, plan.areas));
   for (const WeightSlice& slice : plan.weights) all += text_of(slice) + "\n";
   for (size_t index = 0; index < plan.steps.size(); ++index) {

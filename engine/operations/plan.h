@@ -70,6 +70,17 @@ struct HiddenRows {
   friend bool operator==(const HiddenRows&, const HiddenRows&) = default;
 };
 
+// The rows of a value that outlives the pass (Graph::keep()): they stay in their place until the
+// next pass begins. Each rank has the columns that it has computed.
+struct KeptRows {
+  ArenaOffset<const float> rows = {};  // [token], from columns.begin on
+  size_t stride = 0;                   // floats
+  Range columns;     // all ranks' follow one another; empty: other ranks have them
+  size_t width = 0;  // of a whole row
+
+  friend bool operator==(const KeptRows&, const KeptRows&) = default;
+};
+
 // The rank's part of the states that sequences have in the layers that keep some. A slot is one
 // sequence's, of all these layers; its parts lie in the scratch arena, where nothing else ever
 // does.
@@ -89,7 +100,8 @@ struct Plan {
   KvLayout kv;
   StateLayout states;
   HiddenRows hidden;
-  size_t given_columns = 0;  // of the rows that batches bring with tokens; 0: they bring none
+  std::vector<KeptRows> kept;  // as Graph::kept()
+  size_t given_columns = 0;    // of the rows that batches bring with tokens; 0: they bring none
   DeviceAreas areas;
   // [logit row][vocabulary], of rank 0: in GPU memory where all are GPUs that reach one another's.
   ArenaOffset<float> logits = {};

@@ -186,6 +186,25 @@ ArenaOffset<float> RankPlanner::place_logits() {
   return plan_.logits + own_columns(logits).begin;
 }
 
+// One rank hands out the columns that several have.
+void RankPlanner::note_kept_rows() {
+  for (const ValueId value : graph_.kept()) {
+    const ValueSplit& split = split_.values[value];
+    CHECK(split.kind != SplitKind::kPartial, "value {} is kept, and ranks have parts of it", value);
+    KeptRows kept;
+    kept.width = graph_.columns(value);
+    const bool is_alone = split.kind == SplitKind::kSliced && !split_.is_by_layers();
+    const bool hands_out = is_alone || (split_.is_by_layers() ? computes(value) : rank_ == 0);
+    if (hands_out) kept.columns = own_columns(value);
+    if (!kept.columns.empty()) {
+      const PlainRows rows = operand(value, kept.columns);
+      kept.rows = rows.rows;
+      kept.stride = rows.stride;
+    }
+    plan_.kept.push_back(kept);
+  }
+}
+
 void RankPlanner::emit(StepWork work, Meet meet) {
   plan_.steps.push_back({std::move(work), meet});
   if (meet == Meet::kAllRanks) values_.activations().all_ranks_met();

@@ -79,6 +79,9 @@ class RankPlanner {
   // The barrier behind the step that writes them.
   Meet meet_behind_logits() const { return split_.is_by_layers() ? Meet::kRank : Meet::kAllRanks; }
 
+  // Behind all steps: the places of kept values.
+  void note_kept_rows();
+
   void emit(StepWork work, Meet meet = Meet::kRank);
   // The barrier behind a step that writes `output`, of this value.
   Meet meet_behind(ValueId value, const PlainOutput& output) const;

@@ -52,6 +52,7 @@ Plan make_plan(const Graph& graph, const Split& split, size_t rank, const PlanOp
     if (!planner.computes(group.lead)) continue;
     row_of(graph.nodes()[group.lead].operation).plan(planner, group);
   }
+  planner.note_kept_rows();
   Plan& plan = planner.plan();
   plan.scratch_bytes = planner.values().activations().scratch_bytes();
   plan.exchange_bytes = planner.values().activations().exchange_bytes();

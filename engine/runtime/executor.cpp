@@ -153,6 +153,31 @@ Result<void> Executor::read_hidden_rows(size_t first_token, std::span<float> row
   return {};
 }
 
+size_t Executor::kept_width() const {
+  size_t width = 0;
+  for (const KeptRows& kept : ranks_.root_plan().kept) width += kept.width;
+  return width;
+}
+
+// As read_hidden_rows().
+Result<void> Executor::read_kept_rows(size_t token, std::span<float> row) {
+  CHECK(row.size() == kept_width(), "space for {} columns of kept rows of {}", row.size(),
+        kept_width());
+  CHECK(token < token_count_, "token {} is not in the batch", token);
+  CHECK(ranks_.hosts() == nullptr, "kept rows are read on one host");
+  if (failure_) return std::unexpected(*failure_);
+  for (size_t rank = 0; rank < ranks_.count(); ++rank) {
+    float* target = row.data();
+    for (const KeptRows& kept : ranks_[rank].plan().kept) {
+      const float* const rows = ranks_[rank].addresses().at(kept.rows);
+      const size_t count = kept.columns.size();
+      if (count > 0) std::copy_n(rows + token * kept.stride, count, target + kept.columns.begin);
+      target += kept.width;
+    }
+  }
+  return {};
+}
+
 size_t Executor::hidden_rows_at_once() const {
   return lockstep::hidden_rows_at_once(hidden_width());
 }

@@ -59,6 +59,13 @@ class Executor {
   Result<void> read_hidden_rows(size_t first_token, std::span<float> rows,
                                 HiddenForm form = HiddenForm::kNormed);
 
+  // The columns of all values that the graph keeps (Graph::keep()), one value behind the other.
+  size_t kept_width() const;
+  // Reads those of a token of the last batch, until the next run(); `row`: kept_width() columns, in
+  // f32. The same bits for any number of ranks under `gather`. On one host, of processors alone.
+  // Fails where a pass has.
+  Result<void> read_kept_rows(size_t token, std::span<float> row);
+
  private:
   std::unexpected<Error> fail(const Error& error);
   Result<std::span<const float>> fetch_logits(size_t row);

@@ -514,8 +514,10 @@ Result<void> add_model(const ModelSource& source, const DecoderTraits& traits,
   if (traits.has_embedding_norm) x = builder.norm("token_embd_norm", x);
   if (shape.layer_columns > 0) builder.embed_by_layer(x, model.vocabulary_size);
   for (size_t layer = 0; layer < shape.sizes.layers && !tensors.failed(); ++layer) {
+    model.layer_inputs.push_back(x);
     x = builder.add_layer(x, layer);
   }
+  model.layer_inputs.push_back(x);
   const auto end = read_output(source.file, model.architecture,
                                traits.is_encoder ? ModelOutput::kStates : ModelOutput::kLogits);
   if (!end) return std::unexpected(end.error());

@@ -26,6 +26,11 @@ LoadedModel::LoadedModel(const std::string& path, Model model, const LoadedModel
   load(value_or_throw(GgufFile::open(path)), options);
 }
 
+LoadedModel::LoadedModel(const GgufFile& file, Model model, const LoadedModelOptions& options) {
+  model_ = std::make_unique<Model>(std::move(model));
+  load(file, options);
+}
+
 void LoadedModel::load(const GgufFile& file, const LoadedModelOptions& options) {
   const KernelTable* kernels = options.kernels != nullptr
                                    ? options.kernels
@@ -139,6 +144,12 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
 std::vector<float> LoadedModel::hidden_row(size_t token, HiddenForm form) {
   std::vector<float> row(executor_->hidden_width());
   value_or_throw(executor_->read_hidden_rows(token, row, form));
+  return row;
+}
+
+std::vector<float> LoadedModel::kept_row(size_t token) {
+  std::vector<float> row(executor_->kept_width());
+  value_or_throw(executor_->read_kept_rows(token, row));
   return row;
 }
 

@@ -51,6 +51,7 @@ class LoadedModel {
   LoadedModel(const std::string& path, const LoadedModelOptions& options);
   // The same of another model than the file's: its weights are the file's tensors.
   LoadedModel(const std::string& path, Model model, const LoadedModelOptions& options);
+  LoadedModel(const GgufFile& file, Model model, const LoadedModelOptions& options);
 
   // A sequence in the cache, on pages of its own.
   struct Sequence {
@@ -90,6 +91,7 @@ class LoadedModel {
   std::vector<std::vector<float>> compute(std::span<const Piece> pieces, size_t generated);
   // Rows of the last pass.
   std::vector<float> hidden_row(size_t token, HiddenForm form = HiddenForm::kNormed);
+  std::vector<float> kept_row(size_t token);
   // Several from one on, read at once.
   std::vector<std::vector<float>> hidden_rows(size_t first_token, size_t count);
   LogitRow logit_row(size_t token) const { return executor_->logits(token); }

@@ -13,19 +13,6 @@
 namespace lockstep {
 namespace {
 
-std::vector<float> read_weight(const GgufFile& file, const Weight& weight) {
-  const GgufTensor* tensor = file.find_tensor(weight.name);
-  if (tensor == nullptr) throw std::runtime_error("no tensor " + weight.name);
-  const size_t row = row_bytes(weight.format, weight.columns);
-  const size_t unit = weight.is_matrix ? row : traits(weight.format).block_bytes;
-  std::vector<std::byte> bytes(weight.rows * row);
-  value_or_throw(
-      file.readers()[tensor->part].read(tensor->offset + weight.first_row * unit, bytes));
-  std::vector<float> values(weight.rows * weight.columns);
-  traits(weight.format).dequantize(bytes.data(), values.size(), values.data());
-  return values;
-}
-
 double worst_difference(const ReferenceRows& a, const ReferenceRows& b) {
   double worst = 0;
   for (size_t row = 0; row < a.size(); ++row) {
@@ -90,6 +77,19 @@ Roundings joined(const Roundings& a, const Roundings& b) {
   return both;
 }
 
+std::vector<float> read_weight(const GgufFile& file, const Weight& weight) {
+  const GgufTensor* tensor = file.find_tensor(weight.name);
+  if (tensor == nullptr) throw std::runtime_error("no tensor " + weight.name);
+  const size_t row = row_bytes(weight.format, weight.columns);
+  const size_t unit = weight.is_matrix ? row : traits(weight.format).block_bytes;
+  std::vector<std::byte> bytes(weight.rows * row);
+  value_or_throw(
+      file.readers()[tensor->part].read(tensor->offset + weight.first_row * unit, bytes));
+  std::vector<float> values(weight.rows * weight.columns);
+  traits(weight.format).dequantize(bytes.data(), values.size(), values.data());
+  return values;
+}
+
 ReferenceModel::ReferenceModel(const std::string& path, std::vector<TokenId> tokens,
                                size_t context_tokens)
     : tokens_(std::move(tokens)) {
@@ -102,6 +102,12 @@ ReferenceModel::ReferenceModel(const std::string& path, Model model, std::vector
                                std::vector<float> given_rows)
     : model_(std::move(model)), tokens_(std::move(tokens)), given_rows_(std::move(given_rows)) {
   compute(value_or_throw(GgufFile::open(path)));
+}
+
+ReferenceModel::ReferenceModel(const GgufFile& file, Model model, std::vector<TokenId> tokens,
+                               std::vector<float> given_rows)
+    : model_(std::move(model)), tokens_(std::move(tokens)), given_rows_(std::move(given_rows)) {
+  compute(file);
 }
 
 void ReferenceModel::compute(const GgufFile& file) {

@@ -39,6 +39,9 @@ Roundings gpu_roundings(KvFormat kv_format);
 // Every rounding that either does: of ranks of both kinds.
 Roundings joined(const Roundings& a, const Roundings& b);
 
+// A weight's values, [row][column]. Throws std::runtime_error where the file lacks it.
+std::vector<float> read_weight(const GgufFile& file, const Weight& weight);
+
 using ReferenceRows = std::vector<std::vector<double>>;  // [token][column]
 
 // A model and a text. Not to be shared by threads.
@@ -51,6 +54,8 @@ class ReferenceModel {
   // The same of another model than the file's: its weights are the file's tensors.
   // `given_rows`: Batch::given_rows of all tokens; none: given_row() of each.
   ReferenceModel(const std::string& path, Model model, std::vector<TokenId> tokens,
+                 std::vector<float> given_rows = {});
+  ReferenceModel(const GgufFile& file, Model model, std::vector<TokenId> tokens,
                  std::vector<float> given_rows = {});
 
   const ReferenceRows& logits() const { return logits_; }
