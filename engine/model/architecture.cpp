@@ -182,6 +182,11 @@ Result<void> find_left_out(const GgufFile& file, Model& model) {
   for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
   const auto blocks = file.integer(model.architecture + ".block_count");
   if (!blocks) return std::unexpected(blocks.error());
+  for (const auto& [name, tensor] : file.integer_tensors()) {
+    return invalid_input(
+        "tensor {} holds whole numbers, and has no place in this architecture as it is known here",
+        in_quotes(name));
+  }
   std::map<std::string, LeftOutTensors> by_part;
   for (const GgufTensor& tensor : file.tensors()) {
     if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;

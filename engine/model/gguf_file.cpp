@@ -1,6 +1,7 @@
 #include "engine/model/gguf_file.h"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
@@ -128,13 +129,47 @@ Result<void> GgufFile::add_part(const ByteSource& source, const std::filesystem:
   size_bytes_ += source.size_bytes();
   for (GgufTensor& tensor : part->tensors) {
     tensor.part = number;
-    const auto [entry, added] = tensor_index_.emplace(tensor.name, tensors_.size());
-    if (!added) {
+    const auto integers = integer_tensors_.find(tensor.name);
+    const GgufTensor* const same =
+        integers != integer_tensors_.end() ? &integers->second : find_tensor(tensor.name);
+    if (same != nullptr) {
       return invalid_input("{}: tensor {} is also in {}", source.name(), in_quotes(tensor.name),
-                           parts_[tensors_[entry->second].part].string());
+                           parts_[same->part].string());
     }
-    tensors_.push_back(std::move(tensor));
+    add_tensor(std::move(tensor));
   }
+  return {};
+}
+
+void GgufFile::add_tensor(GgufTensor tensor) {
+  const std::string name = tensor.name;
+  if (tensor.integer_bytes > 0) {
+    integer_tensors_.emplace(name, std::move(tensor));
+    return;
+  }
+  tensor_index_.emplace(name, tensors_.size());
+  tensors_.push_back(std::move(tensor));
+}
+
+Result<void> GgufFile::borrow(const GgufFile& other, std::string_view tensor,
+                              const std::string& name) {
+  const GgufTensor* const lent = other.find_tensor(tensor);
+  CHECK(lent != nullptr && find_tensor(name) == nullptr && !integer_tensors_.contains(name),
+        "tensor {} is not there, or {} is", tensor, name);
+  GgufTensor own = *lent;
+  const std::filesystem::path& path = other.parts_[lent->part];
+  const auto part = std::ranges::find(parts_, path);
+  own.part = static_cast<uint32_t>(part - parts_.begin());
+  own.name = name;
+  if (part == parts_.end()) {
+    auto reader = FileReader::open(path);
+    if (!reader) return std::unexpected(reader.error());
+    size_bytes_ += reader->size_bytes();
+    readers_.push_back(std::move(*reader));
+    parts_.push_back(path);
+    header_bytes_.push_back(other.header_bytes_[lent->part]);
+  }
+  add_tensor(std::move(own));
   return {};
 }
 
@@ -184,9 +219,10 @@ Result<void> GgufFile::add_remaining_parts(const std::filesystem::path& first) {
       if (Result<void> added = add_file(path); !added) return added;
     }
   }
-  if (*tensor_count && **tensor_count != tensors_.size()) {
+  const size_t held = tensors_.size() + integer_tensors_.size();
+  if (*tensor_count && **tensor_count != held) {
     return wrong_set(first, "metadata \"split.tensors.count\" is {}, but the {} parts hold {}",
-                     **tensor_count, part_count, tensors_.size());
+                     **tensor_count, part_count, held);
   }
   return {};
 }
@@ -284,7 +320,10 @@ Result<std::optional<std::vector<bool>>> GgufFile::booleans(std::string_view key
   return wrong_kind(*this, key, entry->second, "an array of true or false");
 }
 
-Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor) {
+namespace {
+
+// The bytes of a tensor of a million elements at most.
+Result<std::vector<std::byte>> read_bytes(const GgufFile& file, const GgufTensor& tensor) {
   constexpr uint64_t kMostElements = 1U << 20U;
   const uint64_t count = tensor.rows() * tensor.columns();
   if (count > kMostElements) {
@@ -296,9 +335,33 @@ Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& t
   std::vector<std::byte> bytes(tensor.size_bytes);
   const auto read = file.readers()[tensor.part].read(tensor.offset, bytes);
   if (!read) return std::unexpected(read.error());
-  std::vector<float> values(count);
-  traits(tensor.format).dequantize(bytes.data(), count, values.data());
+  return bytes;
+}
+
+template <typename Integer>
+std::vector<int64_t> integers_of(std::span<const std::byte> bytes) {
+  std::vector<Integer> values(bytes.size() / sizeof(Integer));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return {values.begin(), values.end()};
+}
+
+}  // namespace
+
+Result<std::vector<float>> read_tensor(const GgufFile& file, const GgufTensor& tensor) {
+  const auto bytes = read_bytes(file, tensor);
+  if (!bytes) return std::unexpected(bytes.error());
+  std::vector<float> values(tensor.rows() * tensor.columns());
+  traits(tensor.format).dequantize(bytes->data(), values.size(), values.data());
   return values;
+}
+
+Result<std::optional<std::vector<int64_t>>> GgufFile::read_integers(std::string_view name) const {
+  const auto found = integer_tensors_.find(name);
+  if (found == integer_tensors_.end()) return std::nullopt;
+  const auto bytes = read_bytes(*this, found->second);
+  if (!bytes) return std::unexpected(bytes.error());
+  return found->second.integer_bytes == sizeof(int32_t) ? integers_of<int32_t>(*bytes)
+                                                        : integers_of<int64_t>(*bytes);
 }
 
 }  // namespace lockstep

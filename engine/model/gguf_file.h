@@ -38,10 +38,23 @@ class GgufFile {
   // The bytes of each part before the tensors' data.
   const std::vector<uint64_t>& header_bytes() const { return header_bytes_; }
 
+  // All but those of whole numbers.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* find_tensor(std::string_view name) const;  // nullptr if there is none
   // Those whose names begin so, by name.
   std::vector<const GgufTensor*> find_tensors(std::string_view prefix) const;
+
+  // Tensors of whole numbers (I32, I64), by name.
+  const std::map<std::string, GgufTensor, std::less<>>& integer_tensors() const {
+    return integer_tensors_;
+  }
+  // The elements of one of them; nullopt if there is none of this name. Fails with kInvalidInput
+  // for one of more than a million, with kMachineRefused where the file cannot be read.
+  Result<std::optional<std::vector<int64_t>>> read_integers(std::string_view name) const;
+
+  // Adds another file's tensor under a name that is free here, and the files that the other's
+  // tensors are in. CHECKs that both is so. Fails as open() where the files are gone.
+  Result<void> borrow(const GgufFile& other, std::string_view tensor, const std::string& name);
 
   const std::map<std::string, GgufValue, std::less<>>& metadata() const { return metadata_; }
 
@@ -61,6 +74,7 @@ class GgufFile {
   // Joins one more part's header to what is there; its place among the parts is the next.
   Result<void> add_file(const std::filesystem::path& path);
   Result<void> add_part(const ByteSource& source, const std::filesystem::path& path);
+  void add_tensor(GgufTensor tensor);  // of a name that is free
   Result<void> add_remaining_parts(const std::filesystem::path& first);
 
   uint32_t version_ = 0;
@@ -70,6 +84,7 @@ class GgufFile {
   std::vector<uint64_t> header_bytes_;
   std::vector<GgufTensor> tensors_;
   std::map<std::string, size_t, std::less<>> tensor_index_;
+  std::map<std::string, GgufTensor, std::less<>> integer_tensors_;
   std::map<std::string, GgufValue, std::less<>> metadata_;
 };
 

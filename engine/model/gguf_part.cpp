@@ -82,6 +82,12 @@ void check_shape(BoundedReader& reader, std::string_view field, uint64_t start,
     elements = *product;
   }
   const FormatTraits& format = traits(tensor.format);
+  if (tensor.integer_bytes > 0) {
+    const auto bytes = checked_multiply(elements, tensor.integer_bytes);
+    if (!bytes) reader.fail(field, start, "more than 2^64 bytes ({} elements)", elements);
+    tensor.size_bytes = bytes.value_or(0);
+    return;
+  }
   if (tensor.columns() % format.block_elements != 0) {
     reader.fail(field, start, "rows of {} elements are not whole blocks of {} ({})",
                 tensor.columns(), format.block_elements, format.name);
@@ -108,8 +114,6 @@ constexpr auto kOtherTypes = std::to_array<TypeName>({
     {15, "Q8_K"},
     {24, "I8"},
     {25, "I16"},
-    {26, "I32"},
-    {27, "I64"},
     {28, "F64"},
     {31, "Q4_0_4_4"},
     {32, "Q4_0_4_8"},
@@ -118,6 +122,14 @@ constexpr auto kOtherTypes = std::to_array<TypeName>({
     {37, "IQ4_NL_4_8"},
     {38, "IQ4_NL_8_8"},
 });
+
+// The bytes of an element of the types of whole numbers that are read; 0: it is none of them.
+uint32_t integer_bytes_of(uint32_t ggml_type) {
+  constexpr uint32_t kI32 = 26;
+  constexpr uint32_t kI64 = 27;
+  if (ggml_type == kI32) return sizeof(int32_t);
+  return ggml_type == kI64 ? sizeof(int64_t) : 0;
+}
 
 // "Q8_1"; empty for a number that is none of those known here.
 std::string_view other_type_name(uint32_t ggml_type) {
@@ -153,14 +165,15 @@ GgufTensor read_tensor(BoundedReader& reader, uint64_t index) {
   const auto type = reader.number<uint32_t>(field);
   tensor.offset = reader.number<uint64_t>(field);
   if (reader.failed()) return tensor;
+  tensor.integer_bytes = integer_bytes_of(type);
   const auto format = format_of_ggml_type(type);
-  if (!format) {
+  if (!format && tensor.integer_bytes == 0) {
     const std::string_view name = other_type_name(type);
     reader.fail(field, start, "ggml type {}{} is not supported; supported are {}", type,
                 name.empty() ? "" : fmt::format(" ({})", name), supported_formats());
     return tensor;
   }
-  tensor.format = *format;
+  tensor.format = format.value_or(Format::kF32);
   check_shape(reader, field, start, tensor);
   return tensor;
 }

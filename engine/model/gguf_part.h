@@ -32,6 +32,8 @@ std::string kind_of_value(const GgufValue& value);
 struct GgufTensor {
   std::string name;
   Format format = Format::kF32;
+  // 4 or 8 where the elements are whole numbers (I32, I64), of no format; else 0.
+  uint32_t integer_bytes = 0;
   std::vector<uint64_t> dimensions;  // fastest first, 1 to 4 of them, none zero
   uint32_t part = 0;                 // which of the split files holds it
   uint64_t offset = 0;               // from the start of that file, in bytes

@@ -59,13 +59,14 @@ Json totals_by_format(const GgufFile& file) {
   return result;
 }
 
+std::string_view format_name(const GgufTensor& tensor) {
+  if (tensor.integer_bytes > 0) return tensor.integer_bytes == 4 ? "I32" : "I64";
+  return traits(tensor.format).name;
+}
+
 Json description_of(const GgufTensor& tensor) {
-  return {{"name", tensor.name},
-          {"format", traits(tensor.format).name},
-          {"dimensions", tensor.dimensions},
-          {"part", tensor.part},
-          {"offset", tensor.offset},
-          {"bytes", tensor.size_bytes}};
+  return {{"name", tensor.name}, {"format", format_name(tensor)}, {"dimensions", tensor.dimensions},
+          {"part", tensor.part}, {"offset", tensor.offset},       {"bytes", tensor.size_bytes}};
 }
 
 // Whether the file's model can be run, and what of the file is not used then.
@@ -89,6 +90,9 @@ Json describe(const GgufFile& file) {
   Json tensors = Json::array();
   for (const GgufTensor& tensor : file.tensors()) {
     parameters += element_count(tensor);
+    tensors.push_back(description_of(tensor));
+  }
+  for (const auto& [name, tensor] : file.integer_tensors()) {
     tensors.push_back(description_of(tensor));
   }
   Json metadata = Json::object();

@@ -121,6 +121,24 @@ TEST(GgufFile, tensors_lie_where_the_writer_put_their_bytes) {
   test::expect_consistent(*file, bytes.size());
 }
 
+TEST(GgufFile, tensors_of_whole_numbers_stand_apart_and_are_read) {
+  GgufWriter writer = test::sample();
+  const std::vector<int64_t> large = {3, -1, int64_t{1} << 60};
+  test::add_integers<int64_t>(writer, "large", large);
+  test::add_integers<int32_t>(writer, "small", {7, -8, 2147483647});
+  const test::Folder folder;
+  writer.write(folder / "file.gguf");
+  const auto file = GgufFile::open(folder / "file.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->tensors().size() + 2, writer.tensors.size());
+  EXPECT_EQ(file->integer_tensors().size(), 2U);
+  EXPECT_EQ(file->read_integers("large").value(), large);
+  EXPECT_EQ(file->read_integers("small").value(), (std::vector<int64_t>{7, -8, 2147483647}));
+  EXPECT_EQ(file->read_integers("vector").value(), std::nullopt);
+  EXPECT_EQ(file->find_tensor("large"), nullptr);
+  test::expect_consistent(*file, writer.bytes().size());
+}
+
 TEST(GgufFile, every_allowed_alignment_is_used) {
   for (uint32_t alignment = 8; alignment <= 1u << 20; alignment *= 2) {
     GgufWriter writer;

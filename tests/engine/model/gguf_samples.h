@@ -53,6 +53,18 @@ inline GgufWriter sample() {
   return writer;
 }
 
+// Whole numbers as a tensor of one dimension: I32 or I64, by their type.
+template <typename Integer>
+void add_integers(GgufWriter& writer, std::string name, const std::vector<Integer>& values) {
+  const auto bytes = std::as_bytes(std::span(values));
+  writer.tensors.push_back({.name = std::move(name),
+                            .ggml_type = sizeof(Integer) == 4 ? 26U : 27U,
+                            .dimensions = {values.size()},
+                            .data = {bytes.begin(), bytes.end()},
+                            .offset = {},
+                            .dimension_count = {}});
+}
+
 inline Result<GgufFile> parse(const std::vector<std::byte>& bytes) {
   return GgufFile::parse(bytes, "sample.gguf");
 }
@@ -69,6 +81,15 @@ inline void expect_consistent(const GgufFile& file, uint64_t size_bytes) {
     ASSERT_LE(tensor.offset, size_bytes);
     ASSERT_LE(tensor.size_bytes, size_bytes - tensor.offset);
     ASSERT_EQ(file.find_tensor(tensor.name), &tensor);
+    extents.emplace_back(tensor.offset, tensor.offset + tensor.size_bytes);
+  }
+  for (const auto& [name, tensor] : file.integer_tensors()) {
+    ASSERT_EQ(tensor.name, name);
+    ASSERT_TRUE(tensor.integer_bytes == 4 || tensor.integer_bytes == 8);
+    ASSERT_EQ(tensor.rows() * tensor.columns() * tensor.integer_bytes, tensor.size_bytes);
+    ASSERT_LE(tensor.offset, size_bytes);
+    ASSERT_LE(tensor.size_bytes, size_bytes - tensor.offset);
+    ASSERT_EQ(file.find_tensor(name), nullptr);
     extents.emplace_back(tensor.offset, tensor.offset + tensor.size_bytes);
   }
   std::ranges::sort(extents);

@@ -123,6 +123,45 @@ TEST(GgufSplit, a_tensor_in_two_parts_is_refused) {
   EXPECT_THAT(error, HasSubstr("tensor \"tensor.0\" is also in"));
 }
 
+TEST(GgufSplit, tensors_of_whole_numbers_count_as_others_do) {
+  const test::Folder folder;
+  write_parts(folder, 2);
+  GgufWriter second = part(1, 2);
+  second.tensors.clear();
+  test::add_integers<int64_t>(second, "tensor.1", {5, -6});
+  second.write(folder / name_of(1, 2));
+  const auto file = GgufFile::open(folder / name_of(0, 2));
+  ASSERT_TRUE(file) << file.error().message;
+  EXPECT_EQ(file->integer_tensors().at("tensor.1").part, 1U);
+  EXPECT_EQ(file->read_integers("tensor.1").value(), (std::vector<int64_t>{5, -6}));
+  second.tensors[0].name = "tensor.0";
+  second.write(folder / name_of(1, 2));
+  EXPECT_THAT(error_of(folder / name_of(0, 2)), HasSubstr("tensor \"tensor.0\" is also in"));
+}
+
+TEST(GgufSplit, a_tensor_is_borrowed_under_another_name) {
+  const test::Folder folder;
+  write_parts(folder, 2);
+  GgufWriter own;
+  own.add_tensor("tensor.0", std::vector<uint64_t>{2}, std::vector<float>{1, 2});
+  own.write(folder / "own.gguf");
+  const auto lender = GgufFile::open(folder / name_of(0, 2));
+  auto file = GgufFile::open(folder / "own.gguf");
+  ASSERT_TRUE(lender && file);
+  for (const char* const name : {"first", "second"}) {
+    const std::string tensor = name == std::string("first") ? "tensor.1" : "tensor.0";
+    const auto borrowed = file->borrow(*lender, tensor, name);
+    ASSERT_TRUE(borrowed) << borrowed.error().message;
+    EXPECT_EQ(read_tensor(*file, *file->find_tensor(name)).value(),
+              read_tensor(*lender, *lender->find_tensor(tensor)).value());
+  }
+  ASSERT_TRUE(file->borrow(*lender, "tensor.1", "third"));
+  EXPECT_EQ(file->find_tensor("third")->part, file->find_tensor("first")->part);
+  EXPECT_EQ(read_tensor(*file, *file->find_tensor("tensor.0")).value(), (std::vector<float>{1, 2}));
+  EXPECT_EQ(file->parts().size(), 3U);
+  EXPECT_EQ(file->tensors().size(), 4U);
+}
+
 TEST(GgufSplit, a_wrong_tensor_count_is_refused) {
   const test::Folder folder;
   write_parts(folder, 2);

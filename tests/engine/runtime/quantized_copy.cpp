@@ -77,6 +77,13 @@ void write_quantized_copy(const std::filesystem::path& path, const std::filesyst
       writer.add_tensor(tensor.name, tensor.dimensions, *values);
     }
   }
+  for (const auto& [name, tensor] : file->integer_tensors()) {
+    const auto values = file->read_integers(name);
+    if (!values) throw std::runtime_error(values.error().message);
+    constexpr uint32_t kI64 = 27;
+    const auto bytes = std::as_bytes(std::span(values->value()));
+    writer.tensors.push_back({name, kI64, tensor.dimensions, {bytes.begin(), bytes.end()}, {}, {}});
+  }
   writer.write(copy);
 }
 
