@@ -145,10 +145,9 @@ Result<void> Engine::Parts::read_texts() {
 Result<void> Engine::Parts::lay_out() {
   auto parsed = parse(options, *kernels, machine);
   if (!parsed) return std::unexpected(parsed.error());
-  auto draft = open_draft_file(options, *parsed, file, model);
+  auto draft = open_draft_file(options, file, *parsed, model);
   if (!draft) return std::unexpected(draft.error());
   draft_file = std::move(*draft);
-  if (draft_file) parsed->draft_model = &draft_file->model;
   auto ranked = lay_out_ranks(model, *parsed, machine, handover.kept_rank_count());
   if (!ranked) return std::unexpected(ranked.error());
   layout = std::move(ranked->layout);

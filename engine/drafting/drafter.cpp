@@ -10,11 +10,34 @@ namespace {
 
 constexpr std::array kRows = {DrafterRow{"ngram", make_ngram_drafter, /*repeats_answers=*/true}};
 
+constexpr std::array kStages = {kBlockDrafter, kModelDrafter, kEagleDrafter};
+
 std::unexpected<Error> no_drafter(std::string_view name) {
   std::string names = "auto, none";
   for (const DrafterRow& row : kRows) names.append(", ").append(row.name);
-  return invalid_input("there is no drafter \"{}\"; there are {}, {} and {}", name, names,
-                       kBlockDrafter, kModelDrafter);
+  return invalid_input("there is no drafter \"{}\"; there are {}, {}, {} and {}", name, names,
+                       kBlockDrafter, kModelDrafter, kEagleDrafter);
+}
+
+// Chooses one of a kind, of which one is chosen at most.
+template <typename Kind>
+Result<void> choose(Kind& chosen, const Kind& kind, std::string_view chosen_name,
+                    std::string_view name) {
+  if (!chosen_name.empty() && chosen_name != name) {
+    return invalid_input("drafters {} and {} exclude one another; name one of them", chosen_name,
+                         name);
+  }
+  chosen = kind;
+  return {};
+}
+
+Result<void> add_drafter(std::string_view name, DrafterChoice& choice) {
+  const auto stage = std::ranges::find(kStages, name);
+  if (stage != kStages.end()) return choose(choice.stage, *stage, choice.stage, name);
+  const auto row = std::ranges::find(kRows, name, &DrafterRow::name);
+  if (row == kRows.end()) return no_drafter(name);
+  const std::string_view chosen = choice.row != nullptr ? choice.row->name : "";
+  return choose<const DrafterRow*>(choice.row, &*row, chosen, name);
 }
 
 }  // namespace
@@ -30,44 +53,26 @@ std::string_view DrafterChoice::name_of(DraftSource source) const {
     case DraftSource::kGrammar:
       return "grammar";
     case DraftSource::kModel:
-      return block ? kBlockDrafter : kModelDrafter;
+      return stage.empty() ? kModelDrafter : stage;
     case DraftSource::kAnswers:
       return "answers";
   }
   return "";
 }
 
-Result<DrafterChoice> choose_drafters(std::string_view names, bool has_model) {
+Result<DrafterChoice> choose_drafters(std::string_view names, bool has_file) {
   if (names == "none") return DrafterChoice();
-  if (names == "auto") return DrafterChoice{&kRows.front(), has_model};
+  if (names == "auto") return DrafterChoice{&kRows.front(), has_file ? kModelDrafter : ""};
   DrafterChoice choice;
   for (const auto part : std::views::split(names, ',')) {
-    const std::string_view name(part.begin(), part.end());
-    if (name == kModelDrafter) {
-      if (!has_model) {
-        return invalid_input(
-            "tokens are to be drafted by a smaller model (speculate {}), and none is given; use "
-            "--draft-model FILE",
-            names);
-      }
-      choice.model = true;
-      continue;
-    }
-    if (name == kBlockDrafter) {
-      choice.block = true;
-      continue;
-    }
-    const auto found = std::ranges::find(kRows, name, &DrafterRow::name);
-    if (found == kRows.end()) return no_drafter(name);
-    if (choice.row != nullptr && choice.row != &*found) {
-      return invalid_input("drafters {} and {} exclude one another; name one of them",
-                           choice.row->name, found->name);
-    }
-    choice.row = &*found;
+    auto added = add_drafter({part.begin(), part.end()}, choice);
+    if (!added) return std::unexpected(added.error());
   }
-  if (choice.block && choice.model) {
-    return invalid_input("drafters {} and {} exclude one another; name one of them", kBlockDrafter,
-                         kModelDrafter);
+  if (choice.has_file() && !has_file) {
+    return invalid_input(
+        "tokens are to be drafted by {} (speculate {}), and its file is not given; use "
+        "--draft-model FILE",
+        choice.stage == kModelDrafter ? "a smaller model" : "EAGLE-3", names);
   }
   return choice;
 }

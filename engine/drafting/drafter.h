@@ -21,7 +21,7 @@ inline constexpr size_t kDraftTokensMost = 15;
 enum class DraftSource : uint8_t {
   kDrafter,  // the request's drafter
   kGrammar,  // a text that its grammar leaves no other for
-  kModel,    // a smaller model
+  kModel,    // a model that runs passes of its own: DrafterChoice::stage
   kAnswers,  // an earlier answer of the tenant (earlier_answers.h)
 };
 inline constexpr size_t kDraftSourceCount = 4;
@@ -57,26 +57,30 @@ struct DrafterRow {
 // All kinds, in the order in which "auto" prefers them.
 std::span<const DrafterRow> drafter_rows();
 
-// The name of drafts by a smaller model, which have no row: they run passes of their own.
+// Those that run passes of their own, for all requests at once, have no row: a smaller model, ...
 inline constexpr std::string_view kModelDrafter = "draft";
-// And that of drafts by a block of the model itself.
+// ... a block of the model itself, ...
 inline constexpr std::string_view kBlockDrafter = "mtp";
+// ... and a layer in a file of its own that reads the model's rows.
+inline constexpr std::string_view kEagleDrafter = "eagle3";
 // A draft that repeats fewer tokens goes behind a model's: it is a matter of chance.
 inline constexpr size_t kSureMatch = 8;
 
 // The drafters that are asked.
 struct DrafterChoice {
   const DrafterRow* row = nullptr;  // null: none
-  bool model = false;               // a smaller model, which a file is needed for
-  bool block = false;               // a block of the model that predicts further tokens
+  // The one that runs passes of its own, by its name; empty: none.
+  std::string_view stage = {};
 
+  // That one is in a file of its own, of the option draft-model.
+  bool has_file() const { return stage == kModelDrafter || stage == kEagleDrafter; }
   // As drafts of this source are counted.
   std::string_view name_of(DraftSource source) const;
 };
 
-// Those of a list of names, as in "ngram,draft"; "auto": the first row, and a model if there is a
-// file; "none": none. `has_model`: there is a file. Fails for any other name, for two rows, and for
-// a model without a file.
-Result<DrafterChoice> choose_drafters(std::string_view names, bool has_model);
+// Those of a list of names, as in "ngram,draft"; "auto": the first row, and what the file of the
+// option draft-model has, if there is one; "none": none. `has_file`: there is one. Fails for any
+// other name, for two rows or two stages, and for a stage that lacks its file.
+Result<DrafterChoice> choose_drafters(std::string_view names, bool has_file);
 
 }  // namespace lockstep

@@ -65,7 +65,8 @@ struct EngineOptions {
   // Drafts tokens for passes to verify, which never changes what is generated: "auto", "none", or
   // names of drafters (choose_drafters()).
   std::string speculate = "auto";
-  std::filesystem::path draft_model = {};  // a smaller model that drafts; empty: none
+  // A smaller model that drafts, or a file that drafts from the model's rows; empty: none.
+  std::filesystem::path draft_model = {};
   // Drafted tokens of a sequence in a pass, at most 15; none: as many as pay by measured times.
   std::optional<uint32_t> draft_tokens = {};
   // Diagnosis: the fusion rules that are switched off, by name, or "all". No bit of an answer

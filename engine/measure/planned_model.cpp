@@ -15,9 +15,8 @@ Result<PlannedModel> open_planned_model(const EngineOptions& options, const Mach
   if (!model) return std::unexpected(model.error());
   auto settings = parse(options, **kernels, machine);
   if (!settings) return std::unexpected(settings.error());
-  auto draft = open_draft_file(options, *settings, *file, *model);
+  auto draft = open_draft_file(options, *file, *settings, *model);
   if (!draft) return std::unexpected(draft.error());
-  if (*draft) settings->draft_model = &(*draft)->model;
   return PlannedModel{std::move(*file), std::move(*model), std::move(*draft), std::move(*settings)};
 }
 

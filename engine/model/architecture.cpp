@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "engine/base/ascii.h"
+#include "engine/base/check.h"
 #include "engine/base/log.h"
 #include "engine/model/architectures/model_keys.h"
 #include "engine/model/architectures/rope.h"
@@ -110,6 +111,11 @@ constexpr std::array kArchitectures = {
     Architecture{"stablelm", build_stablelm},
     Architecture{"starcoder2", build_starcoder2},
     Architecture{"xverse", build_xverse},
+};
+
+// Those of files that draft for another model.
+constexpr std::array kDraftingArchitectures = {
+    Architecture{"eagle3", build_eagle3},
 };
 
 // Parts of a file that a text model does without, by how their tensors' names begin or end.
@@ -261,8 +267,14 @@ Result<Model> build_source(const ModelSource& source) {
     return invalid_input("general.architecture is missing: the file does not say what it holds");
   }
   const auto row = std::ranges::find(kArchitectures, **name, &Architecture::name);
-  if (row == kArchitectures.end()) return std::unexpected(unknown_architecture(**name));
-  return row->build(source);
+  if (row != kArchitectures.end()) return row->build(source);
+  if (drafts_for_another(file)) {
+    return invalid_input(
+        "a file of architecture {} drafts for another model: use --model for the other's file, and "
+        "--draft-model for this one",
+        **name);
+  }
+  return std::unexpected(unknown_architecture(**name));
 }
 
 // As find_left_out(), of the tensors of one block.
@@ -287,6 +299,27 @@ Result<size_t> layers_before_blocks(const GgufFile& file) {
   return read_layer_count(file, architecture->value_or(""));
 }
 
+// The row of its architecture; null: it drafts for no other model.
+const Architecture* drafting_row(const GgufFile& file) {
+  const auto name = file.text("general.architecture");
+  if (!name || !name->has_value()) return nullptr;
+  const auto row = std::ranges::find(kDraftingArchitectures, **name, &Architecture::name);
+  return row == kDraftingArchitectures.end() ? nullptr : &*row;
+}
+
+// A tensor that the graph does not use shows that another model was meant.
+Result<void> check_all_used(const GgufFile& file, const Model& model) {
+  std::set<std::string_view> used;
+  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
+    if (model.scale_tensors.contains(tensor.name)) continue;
+    return invalid_input("tensor {} has no place in architecture {} as it is known here",
+                         in_quotes(tensor.name), model.architecture);
+  }
+  return {};
+}
+
 std::string joining_tensor(size_t block) {
   return fmt::format("blk.{}.nextn.eh_proj.weight", block);
 }
@@ -295,6 +328,41 @@ std::string joining_tensor(size_t block) {
 
 std::span<const Architecture> all_architectures() {
   return kArchitectures;
+}
+
+std::span<const Architecture> drafting_architectures() {
+  return kDraftingArchitectures;
+}
+
+bool drafts_for_another(const GgufFile& file) {
+  return drafting_row(file) != nullptr;
+}
+
+Result<void> borrow_shared_tensors(const GgufFile& model, GgufFile& draft) {
+  constexpr const char* kTable = "token_embd.weight";
+  constexpr const char* kOutput = "output.weight";
+  constexpr const char* kOutputScale = "output.scale";
+  const auto lend = [&](const char* tensor, const char* name) -> Result<void> {
+    const bool is_free = model.find_tensor(tensor) != nullptr && draft.find_tensor(name) == nullptr;
+    return is_free ? draft.borrow(model, tensor, name) : Result<void>();
+  };
+  const bool has_table = draft.find_tensor(kTable) != nullptr;
+  const bool has_output = draft.find_tensor(kOutput) != nullptr;
+  const bool is_tied = model.find_tensor(kOutput) == nullptr;
+  Result<void> lent = lend(kTable, kTable);
+  if (lent && !has_output && !is_tied) lent = lend(kOutput, kOutput);
+  if (lent && !has_output && !is_tied) lent = lend(kOutputScale, kOutputScale);
+  if (lent && !has_output && is_tied && has_table) lent = lend(kTable, kOutput);
+  return lent;
+}
+
+Result<Model> build_drafting_model(const ModelSource& source) {
+  const Architecture* const row = drafting_row(source.file);
+  CHECK(row != nullptr, "{} drafts for no other model", source.file.parts().front().string());
+  auto model = row->build(source);
+  if (!model) return model;
+  if (auto used = check_all_used(source.file, *model); !used) return std::unexpected(used.error());
+  return model;
 }
 
 Result<Model> build_model(const ModelSource& source) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/base/token_id.h"
 #include "engine/graph/graph.h"
 #include "engine/model/gguf_file.h"
 
@@ -36,15 +37,26 @@ enum class ModelOutput : uint8_t {
   kScores,  // of a head's classes: it ranks
 };
 
+// The rows that a model which drafts for another one is given with tokens.
+struct GivenRows {
+  // The other model's: what these layers of it read, one behind the other (Model::layer_inputs);
+  // none: its hidden row.
+  std::vector<size_t> layers = {};
+  HiddenForm form = HiddenForm::kNormed;  // of the other's hidden row, and of its own
+  // The column from which on its own row is given, where it goes on from what it has drafted; all
+  // columns beside it are zeros then.
+  size_t own_begin = 0;
+};
+
 struct Model {
   Graph graph;
   ModelOutput output = ModelOutput::kLogits;
   // By layer the residual that it reads, and behind the last layer the one that it leaves; empty of
   // models that have no such layers.
   std::vector<ValueId> layer_inputs = {};
-  // The form of the hidden states that a block which predicts further tokens is given, and in which
-  // its own are given to it where it goes on from what it has predicted.
-  HiddenForm given_form = HiddenForm::kNormed;
+  GivenRows given = {};
+  // By row of logits the token that it stands for; empty: all tokens stand in their order.
+  std::vector<TokenId> logit_tokens = {};
   std::string architecture;  // general.architecture
   size_t trained_context_tokens = 0;
   bool has_longer_contexts = true;  // than it was trained for; false: positions are looked up
@@ -70,6 +82,7 @@ Result<Model> build_deepseek(const ModelSource& source);
 Result<Model> build_deepseek2(const ModelSource& source);
 Result<Model> build_deepseek32(const ModelSource& source);
 Result<Model> build_dots1(const ModelSource& source);
+Result<Model> build_eagle3(const ModelSource& source);
 Result<Model> build_ernie4_5(const ModelSource& source);
 Result<Model> build_ernie4_5_moe(const ModelSource& source);
 Result<Model> build_exaone(const ModelSource& source);

@@ -114,7 +114,9 @@ Json describe(const GgufFile& file) {
 
 std::vector<std::string_view> architecture_names() {
   std::vector<std::string_view> names;
-  for (const Architecture& architecture : all_architectures()) names.push_back(architecture.name);
+  for (const auto& architectures : {all_architectures(), drafting_architectures()}) {
+    for (const Architecture& architecture : architectures) names.push_back(architecture.name);
+  }
   std::ranges::sort(names);
   return names;
 }

@@ -1,8 +1,9 @@
-// The file of a smaller model that drafts tokens: read and checked against the model's, before any
+// The file of another model that drafts tokens: read and checked against the model's, before any
 // machine is looked at.
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "engine/base/result.h"
 #include "engine/interface/options.h"
@@ -17,12 +18,16 @@ struct DraftFile {
   Model model;
 };
 
-// Null where the options name no such file, or want no drafts by it, nor by a block of the model's
-// own file. Fails with kInvalidInput that
-// names the file: one that cannot be read or built, has another vocabulary, or cannot share the
-// pages of the model's cache (check_draft_models()); and where several hosts compute.
+// The name by which the file's drafts are counted: DrafterChoice::stage's.
+std::string_view drafter_name(const Model& draft);
+
+// Null where the settings want no drafts by another model. Sets the settings' draft_model and, as
+// the file is, the drafters' stage; the model keeps the rows that the draft reads (Graph::keep()).
+// Fails with kInvalidInput that names the file: one that cannot be read or built, has another
+// vocabulary, reads rows that the model does not have, or cannot share the pages of the model's
+// cache (check_draft_models()); and where several hosts compute.
 Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
-                                                   const Settings& settings, const GgufFile& file,
-                                                   const Model& model);
+                                                   const GgufFile& file, Settings& settings,
+                                                   Model& model);
 
 }  // namespace lockstep

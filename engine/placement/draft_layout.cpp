@@ -10,15 +10,18 @@
 namespace lockstep {
 namespace {
 
-// Why its cache's pages cannot be shared; empty: they can. `reads_rows`: another model that drafts
-// reads its hidden rows.
-std::string_view obstacle_of(const Model& model, bool reads_rows) {
+// Why its cache's pages cannot be shared; empty: they can. `given`: its rows that another
+// model reads, which drafts; null: none does.
+std::string_view obstacle_of(const Model& model, const GivenRows* given) {
+  const bool reads_rows = given != nullptr;
   if (model.output != ModelOutput::kLogits) return "generates no tokens";
   if (model.graph.sees_ahead()) return "has tokens that see those behind them";
   if (model.graph.has_states() && !reads_rows) {
     return "has layers that keep a state of each sequence";
   }
-  if (reads_rows && !hidden_residual(model.graph)) return "gives no hidden rows";
+  if (reads_rows && given->layers.empty() && !hidden_residual(model.graph)) {
+    return "gives no hidden rows";
+  }
   const auto groups = group_kv_layers(model.graph);
   if (groups.size() > 1) return "has layers of different windows";
   if (groups.empty() || !groups.front().window.sees_all()) {
@@ -38,7 +41,7 @@ bool fits_heads(const KvFormats& format, const Graph& graph) {
 }  // namespace
 
 std::string_view without_draft(const Model& draft) {
-  const bool is_block = draft.graph.given_columns() > 0;
+  const bool is_block = draft.graph.given_columns() > 0 && draft.given.layers.empty();
   return is_block ? "use another drafter, as --speculate ngram" : "leave --draft-model out";
 }
 
@@ -47,7 +50,8 @@ Result<void> check_draft_models(const Model& model, const Model& draft) {
   for (const auto& [which, one] :
        {std::pair<std::string_view, const Model&>{"model", model},
         std::pair<std::string_view, const Model&>{"draft model", draft}}) {
-    const std::string_view obstacle = obstacle_of(one, reads_rows && &one == &model);
+    const bool is_read = reads_rows && &one == &model;
+    const std::string_view obstacle = obstacle_of(one, is_read ? &draft.given : nullptr);
     if (obstacle.empty()) continue;
     return invalid_input("the {} ({}) {}: tokens cannot be drafted by another model then; {}",
                          which, one.architecture, obstacle, without_draft(draft));

@@ -30,8 +30,10 @@ Result<std::unique_ptr<DraftModel>> DraftModel::make(const DraftFile& file,
   if (file.model.graph.given_columns() > 0) {
     made->stage_ = std::make_unique<PredictingStage>(
         model_executor, *made->executor_, made->ranks_->root_plan(),
-        PredictingStage::Limits{
-            .given = file.model.given_form, .model_pages = pages, .positions = positions});
+        PredictingStage::Limits{.given = file.model.given,
+                                .logit_tokens = file.model.logit_tokens,
+                                .model_pages = pages,
+                                .positions = positions});
   } else {
     made->stage_ = std::make_unique<ModelDraftStage>(
         *made->executor_, ModelDraftStage::Limits{.model_pages = pages,

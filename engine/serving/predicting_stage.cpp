@@ -22,8 +22,21 @@ PredictingStage::PredictingStage(Executor& model, Executor& block, const Plan& p
       limits_(limits),
       columns_(plan.given_columns),
       held_(limits.model_pages, kPageTokens) {
-  CHECK(columns_ > 0 && columns_ == model.hidden_width(), "rows of {} columns for a block of {}",
-        model.hidden_width(), columns_);
+  const size_t own_end = limits_.given.own_begin + block.hidden_width();
+  CHECK(columns_ > 0 && columns_ == std::max(model_columns(), own_end),
+        "rows of {} columns, and own ones to column {}, for a block of {}", model_columns(),
+        own_end, columns_);
+}
+
+size_t PredictingStage::model_columns() const {
+  return limits_.given.layers.empty() ? model_.hidden_width() : model_.kept_width();
+}
+
+// The columns of a row that the model's rows do not have stay zeros.
+Result<void> PredictingStage::read_model_row(size_t token, std::span<float> row) {
+  const auto columns = row.first(model_columns());
+  return limits_.given.layers.empty() ? model_.read_hidden_rows(token, columns, limits_.given.form)
+                                      : model_.read_kept_rows(token, columns);
 }
 
 size_t PredictingStage::followed(uint64_t sequence) const {
@@ -53,7 +66,7 @@ Result<void> PredictingStage::keep_rows(const PassedChunk& passed, Text& text) {
     if (position + 1 >= passed.tokens.size()) break;
     text.rows.resize(text.rows.size() + columns_);
     const size_t token = passed.first_token + position - passed.begin;
-    auto read = model_.read_hidden_rows(token, std::span(text.rows).last(columns_), limits_.given);
+    auto read = read_model_row(token, std::span(text.rows).last(columns_));
     if (!read) return read;
   }
   return {};
@@ -187,11 +200,14 @@ Result<void> PredictingStage::read_drafts() {
     const auto likeliest = likeliest_token(*all);
     if (!likeliest) continue;
     std::vector<TokenId>& drafts = parts_[row].stream->drafts;
-    drafts.push_back(*likeliest);
+    const std::span<const TokenId> tokens = limits_.logit_tokens;
+    drafts.push_back(tokens.empty() ? *likeliest : tokens[static_cast<size_t>(*likeliest)]);
     if (!gives_rows || drafts.size() >= parts_[row].stream->most) continue;
     own_rows_.resize(own_rows_.size() + columns_);
-    auto read = block_.read_hidden_rows(batch_.logit_tokens[row],
-                                        std::span(own_rows_).last(columns_), limits_.given);
+    auto read = block_.read_hidden_rows(
+        batch_.logit_tokens[row],
+        std::span(own_rows_).last(columns_).subspan(limits_.given.own_begin, block_.hidden_width()),
+        limits_.given.form);
     if (!read) return read;
     parts_[part++] = parts_[row];
   }

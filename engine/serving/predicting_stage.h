@@ -1,7 +1,8 @@
-// Drafts by a block of the model that predicts further tokens (docs/speculation.md). The block runs
-// passes of its own between those of the model: over tokens that became known, each with the
-// model's hidden row of the token before, and then over the tokens that it has drafted itself, with
-// its own rows. Its KV cache has the model's pages, by number (DraftPages).
+// Drafts by a block that reads the model's rows: one of the model's file that predicts further
+// tokens, or EAGLE-3's layer of another file (docs/speculation.md). The block runs passes of its
+// own between those of the model: over tokens that became known, each with the model's row of the
+// token before, and then over the tokens that it has drafted itself, with its own rows. Its KV
+// cache has the model's pages, by number (DraftPages).
 #pragma once
 
 #include <cstddef>
@@ -13,7 +14,7 @@
 #include "engine/base/result.h"
 #include "engine/base/token_id.h"
 #include "engine/drafting/draft_pages.h"
-#include "engine/graph/graph.h"
+#include "engine/model/model.h"
 #include "engine/operations/plan.h"
 #include "engine/pass/batch.h"
 #include "engine/runtime/executor.h"
@@ -24,9 +25,10 @@ namespace lockstep {
 class PredictingStage final : public DraftStage {
  public:
   struct Limits {
-    HiddenForm given = HiddenForm::kNormed;  // Model::given_form of the block
-    size_t model_pages = 0;                  // of the model's cache
-    size_t positions = 0;                    // longer texts are not drafted
+    GivenRows given = {};                        // of the block
+    std::span<const TokenId> logit_tokens = {};  // the block's; outlives this
+    size_t model_pages = 0;                      // of the model's cache
+    size_t positions = 0;                        // longer texts are not drafted
   };
 
   // `plan`: the block's, on the first rank. Executors and plan outlive this.
@@ -70,6 +72,8 @@ class PredictingStage final : public DraftStage {
   size_t due_tokens(const Text& text, std::span<const uint32_t> pages) const;
   void begin_chunk(const PassedChunk& passed, Text& text);
   Result<void> keep_rows(const PassedChunk& passed, Text& text);
+  size_t model_columns() const;
+  Result<void> read_model_row(size_t token, std::span<float> row);
   Result<void> compute_kept(const PassedChunk& passed, Text& text, size_t count);
   void add_part(const Part& part);
   Result<void> run_parts();

@@ -34,10 +34,10 @@ SchedulerLimits scheduler_limits(const SchedulerSubject& of) {
   limits.draft_tokens = of.options.draft_tokens;
   const DrafterChoice& drafters = of.settings.drafters;
   if (of.settings.drafts && !limits.whole_sequences) {
-    const bool are_two = drafters.row != nullptr && drafters.model;
+    const bool are_two = drafters.row != nullptr && !drafters.stage.empty();
     spdlog::info("tokens are drafted by {}{}{} where that pays",
                  drafters.row != nullptr ? drafters.row->name : "", are_two ? " and " : "",
-                 drafters.model ? "the draft model" : "");
+                 drafters.stage);
   }
   limits.targets = {of.options.first_token_target_seconds, of.options.token_target_seconds};
   limits.cache_events = of.cache_events;

@@ -122,6 +122,10 @@ void start(FuzzedDataProvider& input) {
   if (!file) return check_refused(file.error());
   const auto block = build_predicting_block({.file = *file}, 0);
   if (!block) check_refused(block.error());
+  if (drafts_for_another(*file)) {
+    const auto draft = build_drafting_model({.file = *file});
+    if (!draft) check_refused(draft.error());
+  }
   const auto model = build_model({.file = *file, .context_tokens = options.context_tokens});
   if (!model) return check_refused(model.error());
   const auto settings = parse(options, kernels, machine);

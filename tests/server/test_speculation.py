@@ -114,6 +114,24 @@ def test_a_draft_model_changes_nothing_and_is_counted(start, plain):
             == ask(daemon, speculation=False, **sampled)["choices"])
 
 
+def test_an_eagle_file_changes_nothing_and_is_counted(start):
+    eagle = FIXTURES / "eagle"
+    daemon = start("--served-model-name", "demo", "--draft-model", eagle / "llama-words-eagle.gguf",
+                   "--speculate", "eagle3", "--draft-tokens", "3",
+                   model=eagle / "llama.gguf").wait_until_ready()
+
+    def answer(**fields):
+        body = daemon.post("/v1/completions", {"model": "demo", "prompt": [5, 17, 80, 3],
+                                               "max_tokens": 40, "ignore_eos": True, **fields})
+        assert body.status_code == 200, body.text
+        return body.json()["choices"]
+
+    for sampled in ({"temperature": 0}, {"temperature": 1.2, "seed": 5}):
+        assert answer(**sampled) == answer(speculation=False, **sampled)
+    assert daemon.metric("lockstep_drafted_tokens_total", drafter="eagle3", position="0") > 20
+    assert daemon.metric("lockstep_draft_passes_seconds_total") > 0
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A model, and one that is right of four of five tokens."""
@@ -152,6 +170,8 @@ def test_a_draft_model_without_a_file_or_with_another_vocabulary_is_refused():
     other = FIXTURES / "families" / "apertus.gguf"
     refused = run_program("serve", "--model", DEMO, "--draft-model", other)
     assert refused.returncode != 0 and "another vocabulary" in refused.stderr
+    refused = run_program("serve", "--model", DEMO, "--speculate", "eagle3", "--draft-model", DEMO)
+    assert refused.returncode != 0 and "use an eagle3 file" in refused.stderr.lower()
 
 
 def test_the_plan_shows_both_models():

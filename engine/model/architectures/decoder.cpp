@@ -575,7 +575,7 @@ Result<Model> build_decoder(const ModelSource& source, const DecoderTraits& give
   ModelTensors tensors(file, graph);
   DecoderBuilder builder(traits, *shape, *tables, tensors, graph);
   if (source.predicting_block) {
-    model.given_form = traits.predicting->given;
+    model.given.form = traits.predicting->given;
     graph.set_logits(builder.add_predicting_block(model.vocabulary_size));
   } else {
     auto added = add_model(source, traits, *shape, tensors, builder, model);

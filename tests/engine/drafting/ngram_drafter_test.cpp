@@ -163,30 +163,47 @@ TEST(NgramDrafter, takes_nothing_more_in_and_drafts_nothing_beyond_its_limit) {
   EXPECT_EQ(drafter.memory_bytes(), full);
 }
 
+std::string refusal_of(const char* names, bool has_file) {
+  const auto choice = choose_drafters(names, has_file);
+  return choice ? "" : choice.error().message;
+}
+
 TEST(Drafters, are_chosen_by_name) {
   EXPECT_EQ(choose_drafters("none", true)->row, nullptr);
-  EXPECT_FALSE(choose_drafters("none", true)->model);
-  for (const bool has_model : {false, true}) {
-    EXPECT_EQ(choose_drafters("auto", has_model)->row, &drafter_rows().front());
-    EXPECT_EQ(choose_drafters("auto", has_model)->model, has_model);
+  EXPECT_EQ(choose_drafters("none", true)->stage, "");
+  for (const bool has_file : {false, true}) {
+    EXPECT_EQ(choose_drafters("auto", has_file)->row, &drafter_rows().front());
+    EXPECT_EQ(choose_drafters("auto", has_file)->has_file(), has_file);
+  }
+  const std::pair<std::string, bool> stages[] = {{"draft", true}, {"eagle3", true}, {"mtp", false}};
+  for (const auto& [stage, has_file] : stages) {
+    EXPECT_EQ(choose_drafters(stage, has_file)->row, nullptr);
+    EXPECT_EQ(choose_drafters(stage, has_file)->stage, stage);
+    EXPECT_EQ(choose_drafters(stage, has_file)->has_file(), has_file);
+    for (const DrafterRow& row : drafter_rows()) {
+      const auto both = choose_drafters(std::string(row.name) + "," + stage, has_file);
+      EXPECT_EQ(both->row, &row);
+      EXPECT_EQ(both->stage, stage);
+    }
   }
   for (const DrafterRow& row : drafter_rows()) {
     EXPECT_EQ(choose_drafters(row.name, true)->row, &row);
-    EXPECT_FALSE(choose_drafters(row.name, true)->model);
-    const auto both = choose_drafters(std::string(row.name) + ",draft", true);
-    EXPECT_EQ(both->row, &row);
-    EXPECT_TRUE(both->model);
+    EXPECT_EQ(choose_drafters(row.name, true)->stage, "");
     EXPECT_NE(row.make(0), nullptr);
   }
-  EXPECT_EQ(choose_drafters("draft", true)->row, nullptr);
-  EXPECT_TRUE(choose_drafters("draft", true)->model);
-  const auto without = choose_drafters("ngram,draft", false);
-  ASSERT_FALSE(without.has_value());
-  EXPECT_NE(without.error().message.find("--draft-model"), std::string::npos);
-  const auto unknown = choose_drafters("oracle", false);
-  ASSERT_FALSE(unknown.has_value());
-  EXPECT_NE(unknown.error().message.find("oracle"), std::string::npos);
-  EXPECT_NE(unknown.error().message.find("ngram"), std::string::npos);
+}
+
+TEST(Drafters, that_cannot_be_asked_are_refused_with_a_reason) {
+  for (const char* const names : {"ngram,draft", "draft", "eagle3", "ngram,eagle3"}) {
+    EXPECT_NE(refusal_of(names, false).find("--draft-model"), std::string::npos) << names;
+  }
+  for (const char* const names : {"mtp,draft", "draft,eagle3", "eagle3,ngram,mtp"}) {
+    EXPECT_NE(refusal_of(names, true).find("exclude one another"), std::string::npos) << names;
+  }
+  const std::string unknown = refusal_of("oracle", false);
+  for (const char* const name : {"oracle", "ngram", "mtp", "draft", "eagle3"}) {
+    EXPECT_NE(unknown.find(name), std::string::npos) << name;
+  }
 }
 
 }  // namespace

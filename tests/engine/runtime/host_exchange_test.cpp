@@ -194,7 +194,7 @@ TEST(HostExchange, gives_them_of_blocks_that_predict_further_tokens) {
   const Work work = [&](LoadedModel& block) {
     LogitRows rows = block.compute_alone(tokens, 20);
     if (block.plan().hidden.width > 0)
-      rows.push_back(block.hidden_row(7, block.model().given_form));
+      rows.push_back(block.hidden_row(7, block.model().given.form));
     return rows;
   };
   for (const auto& model : nlohmann::json::parse(index).at("models")) {

@@ -1,6 +1,7 @@
 #include "tests/engine/runtime/predicting_model.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 #include <stdexcept>
@@ -47,6 +48,62 @@ std::vector<float> foreseeing_values(const GgufTensor& tensor, std::vector<float
   return values;
 }
 
+// Embeddings are of one length, and their column 0 is the same for all tokens: norms keep both so.
+std::vector<float> with_constant_column(const GgufTensor& tensor, std::vector<float> values) {
+  if (tensor.name != "token_embd.weight") return values;
+  const size_t columns = values.size() / tensor.rows();
+  const double squares = std::inner_product(values.begin(), values.end(), values.begin(), 0.0);
+  const double usual = std::sqrt(squares / static_cast<double>(values.size()));
+  for (auto row = values.begin(); row != values.end(); row += static_cast<ptrdiff_t>(columns)) {
+    const auto end = row + static_cast<ptrdiff_t>(columns);
+    const double own = std::sqrt(std::inner_product(row + 1, end, row + 1, 0.0));
+    const double factor = usual * std::sqrt(static_cast<double>(columns - 1)) / own;
+    for (auto value = row + 1; value != end; ++value) *value *= static_cast<float>(factor);
+    *row = static_cast<float>(usual);
+  }
+  return values;
+}
+
+// Queries and keys are one large number, which comes from the embedding's constant column: their
+// rotary positions make the score with the token's own key by far the greatest. Its value is its
+// embedding, normed, and nothing else is added to it.
+std::vector<float> foreseeing_eagle_values(const GgufTensor& tensor, std::vector<float> values) {
+  constexpr float kLarge = 20;
+  const std::string& name = tensor.name;
+  const size_t columns = values.size() / tensor.rows();
+  if (name.ends_with("norm.weight")) std::ranges::fill(values, 1.0F);
+  if (!name.ends_with("norm.weight")) std::ranges::fill(values, 0.0F);
+  const bool is_identity = name.contains("attn_v.") || name.contains("attn_output.");
+  const bool is_large = name.contains("attn_q.") || name.contains("attn_k.");
+  for (size_t row = 0; row < tensor.rows(); ++row) {
+    if (is_identity) values[row * columns + row] = 1;
+    if (is_large) values[row * columns] = kLarge;
+  }
+  return values;
+}
+
+using ChangeValues = std::vector<float> (*)(const GgufTensor& tensor, std::vector<float> values);
+
+void write_changed_copy(const std::filesystem::path& path, const std::filesystem::path& copy,
+                        ChangeValues change) {
+  const GgufFile file = value_or_throw(GgufFile::open(path));
+  if (path != copy) {
+    std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
+  }
+  std::vector<std::vector<float>> changed;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.format != Format::kF32) throw std::runtime_error(tensor.name + " is not F32");
+    changed.push_back(change(tensor, value_or_throw(read_tensor(file, tensor))));
+  }
+  std::fstream out(copy, std::ios::binary | std::ios::in | std::ios::out);
+  for (size_t index = 0; index < changed.size(); ++index) {
+    out.seekp(static_cast<std::streamoff>(file.tensors()[index].offset));
+    out.write(reinterpret_cast<const char*>(changed[index].data()),
+              static_cast<std::streamsize>(changed[index].size() * sizeof(float)));
+  }
+  if (!out.flush()) throw std::runtime_error("cannot write " + copy.string());
+}
+
 }  // namespace
 
 Model predicting_block(const std::string& path) {
@@ -54,19 +111,30 @@ Model predicting_block(const std::string& path) {
   return value_or_throw(build_predicting_block({.file = file}, 0));
 }
 
+BlockFile open_block(const std::string& path, const std::string& model_path) {
+  GgufFile file = value_or_throw(GgufFile::open(path));
+  if (path == model_path) return {std::move(file), predicting_block(path)};
+  value_or_throw(borrow_shared_tensors(value_or_throw(GgufFile::open(model_path)), file));
+  Model model = value_or_throw(build_drafting_model({.file = file}));
+  return {std::move(file), std::move(model)};
+}
+
+Model model_for(const std::string& model_path, const Model& block) {
+  const GgufFile file = value_or_throw(GgufFile::open(model_path));
+  Model model = value_or_throw(build_model({.file = file}));
+  for (const size_t layer : block.given.layers) model.graph.keep(model.layer_inputs.at(layer));
+  return model;
+}
+
+void write_foreseeing_eagle(const std::string& path, const std::string& model_path,
+                            const std::string& copy, const std::string& model_copy) {
+  write_foreseeing_copy(model_path, model_copy);
+  write_changed_copy(model_copy, model_copy, with_constant_column);
+  write_changed_copy(path, copy, foreseeing_eagle_values);
+}
+
 void write_foreseeing_copy(const std::filesystem::path& path, const std::filesystem::path& copy) {
-  const GgufFile file = value_or_throw(GgufFile::open(path));
-  std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
-  std::fstream out(copy, std::ios::binary | std::ios::in | std::ios::out);
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.format != Format::kF32) throw std::runtime_error(tensor.name + " is not F32");
-    const std::vector<float> values = value_or_throw(read_tensor(file, tensor));
-    const std::vector<float> changed = foreseeing_values(tensor, values);
-    out.seekp(static_cast<std::streamoff>(tensor.offset));
-    out.write(reinterpret_cast<const char*>(changed.data()),
-              static_cast<std::streamsize>(changed.size() * sizeof(float)));
-  }
-  if (!out.flush()) throw std::runtime_error("cannot write " + copy.string());
+  write_changed_copy(path, copy, foreseeing_values);
 }
 
 }  // namespace lockstep

@@ -1,5 +1,6 @@
-// Drafts by the model's own block: an answer has the text and the log-probabilities of one without
-// drafts. A block that foresees the model is right at each greedy token.
+// Drafts by a block that reads the model's rows, of its own file or EAGLE-3's: an answer has the
+// text and the log-probabilities of one without drafts. A block that foresees the model is right at
+// each greedy token.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -19,14 +20,60 @@ constexpr size_t kRequests = 20;
 
 class PredictingServingTest : public SpeculationTest {
  protected:
-  static std::string fixture(const std::string& name) {
-    return source_dir() + "/tests/fixtures/predicting/" + name + ".gguf";
+  static std::string any_fixture(const std::string& name) {
+    return source_dir() + "/tests/fixtures/" + name + ".gguf";
   }
+  static std::string fixture(const std::string& name) { return any_fixture("predicting/" + name); }
   void draft_by(const std::string& speculate) {
     options_.speculate = speculate;
     engine_.reset();
   }
+  // The same with an EAGLE-3 file; the model is chosen before.
+  void draft_by_eagle(const std::string& name, const std::string& speculate = "eagle3") {
+    options_.draft_model = any_fixture("eagle/" + name + "-eagle");
+    draft_by(speculate);
+  }
+  void expect_answers_alone(const std::vector<Heard>& plain) {
+    for (size_t number = 0; number < kRequests; ++number) {
+      EXPECT_EQ(answer_of(nth(number)), plain[number]) << number;
+    }
+  }
+  void expect_answers_together(const std::vector<Heard>& plain) {
+    std::vector<std::unique_ptr<Answer>> answers;
+    Gate gate;
+    Answer held;
+    hold(gate, held);
+    for (size_t number = 0; number < kRequests; ++number) {
+      answers.push_back(std::make_unique<Answer>());
+      submit(nth(number), *answers.back());
+    }
+    gate.open();
+    for (size_t number = 0; number < kRequests; ++number) {
+      EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
+    }
+  }
+  void expect_each_right();
 };
+
+// The second and third text go on from what the prefix cache has of the one before.
+void PredictingServingTest::expect_each_right() {
+  std::vector<TokenId> text;
+  for (const size_t words : {3U, 40U, 90U}) {
+    Request asked = request(std::string(words, 'w'), 50);
+    asked.sampling.temperature = 0;
+    asked.prompt.insert(asked.prompt.begin(), text.begin(), text.end());
+    const uint64_t steps = engine().statistics().steps;
+    const uint64_t drafted_before = drafted();
+    const Heard answer = answer_of(asked);
+    EXPECT_EQ(answer.tokens.size(), 50U);
+    EXPECT_LT(engine().statistics().steps - steps, 40U);
+    EXPECT_GT(drafted(), drafted_before + 20);
+    text = asked.prompt;
+    text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
+  }
+  EXPECT_GT(engine().statistics().prefix_hit_tokens, 0U);
+  EXPECT_EQ(accepted(), drafted());
+}
 
 // Latent attention, and delta nets, whose states are taken back where drafts are wrong.
 TEST_F(PredictingServingTest, changes_no_answer_alone) {
@@ -37,9 +84,7 @@ TEST_F(PredictingServingTest, changes_no_answer_alone) {
     draft_by("none");
     const std::vector<Heard> plain = without_drafts(kRequests);
     draft_by("mtp");
-    for (size_t number = 0; number < kRequests; ++number) {
-      EXPECT_EQ(answer_of(nth(number)), plain[number]) << number;
-    }
+    expect_answers_alone(plain);
     EXPECT_EQ(of_model().drafter, "mtp");
     EXPECT_GT(of_model().drafts, 200U);
     EXPECT_GT(engine().statistics().draft_stage_seconds, 0);
@@ -58,18 +103,7 @@ TEST_F(PredictingServingTest, changes_no_answers_beside_others_with_few_pages) {
     const std::vector<Heard> plain = without_drafts(kRequests);
     options_.kv_pages = 6;
     draft_by("mtp");
-    std::vector<std::unique_ptr<Answer>> answers;
-    Gate gate;
-    Answer held;
-    hold(gate, held);
-    for (size_t number = 0; number < kRequests; ++number) {
-      answers.push_back(std::make_unique<Answer>());
-      submit(nth(number), *answers.back());
-    }
-    gate.open();
-    for (size_t number = 0; number < kRequests; ++number) {
-      EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
-    }
+    expect_answers_together(plain);
     EXPECT_GT(of_model().drafts, 50U);
   }
 }
@@ -84,23 +118,94 @@ TEST_F(PredictingServingTest, is_right_at_each_greedy_token_where_it_foresees_th
     write_foreseeing_copy(fixture(name), copy);
     options_.model = copy;
     draft_by("mtp");
-    std::vector<TokenId> text;
-    // The second and third go on from what the prefix cache has of the one before.
-    for (const size_t words : {3U, 40U, 90U}) {
-      Request asked = request(std::string(words, 'w'), 50);
-      asked.sampling.temperature = 0;
-      asked.prompt.insert(asked.prompt.begin(), text.begin(), text.end());
-      const uint64_t steps = engine().statistics().steps;
-      const uint64_t drafted_before = drafted();
-      const Heard answer = answer_of(asked);
-      EXPECT_EQ(answer.tokens.size(), 50U);
-      EXPECT_LT(engine().statistics().steps - steps, 40U);
-      EXPECT_GT(drafted(), drafted_before + 20);
-      text = asked.prompt;
-      text.insert(text.end(), answer.tokens.begin(), answer.tokens.end());
+    expect_each_right();
+  }
+}
+
+TEST_F(PredictingServingTest, by_eagle_changes_no_answer_alone) {
+  for (const char* const arithmetic : {"exact", "fast"}) {
+    options_.arithmetic = arithmetic;
+    for (const char* const name : {"llama", "llama-words", "llama-output", "qwen35"}) {
+      SCOPED_TRACE(std::string(name) + " " + arithmetic);
+      const bool is_hybrid = name == std::string("qwen35");
+      options_.model = any_fixture(is_hybrid ? "families/qwen35" : "eagle/llama");
+      draft_by("none");
+      const std::vector<Heard> plain = without_drafts(kRequests);
+      draft_by_eagle(name);
+      expect_answers_alone(plain);
+      EXPECT_EQ(of_model().drafter, "eagle3");
+      EXPECT_GT(of_model().drafts, 200U);
     }
-    EXPECT_GT(engine().statistics().prefix_hit_tokens, 0U);
-    EXPECT_EQ(accepted(), drafted());
+  }
+}
+
+TEST_F(PredictingServingTest, by_eagle_changes_no_answers_beside_others_with_few_pages) {
+  options_.arithmetic = "exact";
+  options_.worker_count = 1;
+  for (const uint32_t ranks : {1U, 2U}) {
+    options_.rank_count = ranks;
+    for (const char* const name : {"llama-words", "qwen35-table"}) {
+      SCOPED_TRACE(std::string(name) + " on ranks: " + std::to_string(ranks));
+      const bool is_hybrid = name == std::string("qwen35-table");
+      options_.model = any_fixture(is_hybrid ? "families/qwen35" : "eagle/llama");
+      options_.kv_pages = 0;
+      draft_by("none");
+      const std::vector<Heard> plain = without_drafts(kRequests);
+      options_.kv_pages = 6;
+      draft_by_eagle(name, "ngram,eagle3");
+      expect_answers_together(plain);
+      EXPECT_GT(of_model().drafts, 50U);
+    }
+  }
+}
+
+TEST_F(PredictingServingTest, by_eagle_is_right_at_each_greedy_token_where_it_foresees_the_model) {
+  const test::Folder folder;
+  options_.arithmetic = "exact";
+  options_.context_tokens = 400;
+  options_.worker_count = 1;
+  for (const uint32_t ranks : {1U, 2U}) {
+    for (const std::string name : {"llama", "qwen35"}) {
+      SCOPED_TRACE(name + " on ranks: " + std::to_string(ranks));
+      options_.rank_count = ranks;
+      options_.model = folder / "model.gguf";
+      options_.draft_model = folder / "eagle.gguf";
+      const std::string model = name == "llama" ? "eagle/llama" : "families/qwen35";
+      write_foreseeing_eagle(any_fixture("eagle/" + name + "-eagle"), any_fixture(model),
+                             options_.draft_model, options_.model);
+      draft_by("auto");
+      expect_each_right();
+      EXPECT_EQ(of_model().drafter, "eagle3");
+    }
+  }
+}
+
+TEST_F(PredictingServingTest, an_eagle_file_is_planned_and_one_of_another_model_refused) {
+  options_.model = any_fixture("eagle/llama");
+  options_.draft_model = any_fixture("eagle/llama-words-eagle");
+  options_.speculate = "eagle3";
+  const auto plan = plan_machine(options_, /*measure=*/false);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  ASSERT_TRUE(plan->draft.has_value());
+  EXPECT_EQ(plan->draft->model, "llama-words-eagle.gguf");
+  struct Case {
+    const char* model;
+    const char* draft;
+    const char* part;
+  };
+  for (const auto& [model, draft, part] :
+       {Case{"logits/qwen3-gqa-f32", "eagle/llama-words-eagle", "has another vocabulary"},
+        Case{"families/qwen35", "eagle/llama-words-eagle",
+             "it reads rows of 64 columns, and those of the model (qwen35) have 32"},
+        Case{"logits/llama-mha-f32", "eagle/llama-words-eagle",
+             "it reads rows of layer 3, and the model (llama) has 2 layers"},
+        Case{"families/gpt-oss", "eagle/qwen35-eagle", "has layers"},
+        Case{"eagle/llama", "logits/llama-mha-f32", "it is no EAGLE-3 file"},
+        Case{"eagle/llama-eagle", "eagle/llama-words-eagle",
+             "drafts for another model: use --model"}}) {
+    options_.model = any_fixture(model);
+    options_.draft_model = any_fixture(draft);
+    EXPECT_NE(refusal().find(part), std::string::npos) << model << ": " << refusal();
   }
 }
 

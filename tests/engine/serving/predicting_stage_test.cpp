@@ -1,5 +1,5 @@
-// Drafts by a block that predicts further tokens, beside a model that computes prompts in chunks,
-// generates greedily and verifies what was drafted.
+// Drafts by a block that reads the model's rows, of its own file or EAGLE-3's, beside a model that
+// computes prompts in chunks, generates greedily and verifies what was drafted.
 #include "engine/serving/predicting_stage.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,24 @@
 namespace lockstep {
 namespace {
 
-const std::string kFolder = source_dir() + "/tests/fixtures/predicting/";
+const std::string kFixtures = source_dir() + "/tests/fixtures/";
+const std::string kFolder = kFixtures + "predicting/";
+
+// The files of a block and of its model, which may be one.
+struct Files {
+  std::string block;
+  std::string model;
+};
+
+Files of_model(const std::string& name) {
+  return {kFolder + name + ".gguf", kFolder + name + ".gguf"};
+}
+
+Files eagle(const std::string& name) {
+  const bool is_hybrid = name.starts_with("qwen35");
+  return {kFixtures + "eagle/" + name + "-eagle.gguf",
+          kFixtures + (is_hybrid ? "families/qwen35.gguf" : "eagle/llama.gguf")};
+}
 
 TokenId likeliest(std::span<const float> logits) {
   return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
@@ -44,12 +61,14 @@ struct Text {
 // A model and its block, and the drafter between them.
 class Pair {
  public:
-  explicit Pair(const std::string& path, const LoadedModelOptions& options = {})
-      : path_(path),
-        model_(path, options),
-        block_(path, predicting_block(path), options),
+  explicit Pair(const Files& files, const LoadedModelOptions& options = {})
+      : files_(files),
+        opened_(open_block(files.block, files.model)),
+        model_(files.model, model_for(files.model, opened_.model), options),
+        block_(opened_.file, opened_.model, options),
         stage_(model_.executor(), block_.executor(), block_.plan(),
-               {.given = block_.model().given_form,
+               {.given = opened_.model.given,
+                .logit_tokens = opened_.model.logit_tokens,
                 .model_pages = block_.plan().kv.page_count,
                 .positions = 512}) {}
 
@@ -93,14 +112,18 @@ class Pair {
 
   // The block's drafts behind a text, all of it computed at once.
   std::vector<TokenId> drafts_from_scratch(const Text& text, size_t count) {
-    LoadedModel model(path_, {});
-    LoadedModel block(path_, predicting_block(path_), {});
-    const HiddenForm form = block.model().given_form;
+    const Model& shape = opened_.model;
+    LoadedModel model(files_.model, model_for(files_.model, shape), {});
+    LoadedModel block(opened_.file, shape, {});
     auto sequence = block.new_sequence(kTextTokens);
     model.compute_alone(text.tokens, 128);
-    std::vector<float> given(block.plan().given_columns);
+    const size_t columns = block.plan().given_columns;
+    std::vector<float> given(columns);
     for (size_t token = 0; token + 1 < text.tokens.size(); ++token) {
-      const std::vector<float> row = model.hidden_row(token, form);
+      std::vector<float> row = shape.given.layers.empty()
+                                   ? model.hidden_row(token, shape.given.form)
+                                   : model.kept_row(token);
+      row.resize(columns);
       given.insert(given.end(), row.begin(), row.end());
     }
     std::vector<TokenId> drafts;
@@ -108,9 +131,13 @@ class Pair {
     while (drafts.size() < count) {
       const LogitRows rows =
           block.compute(std::vector<LoadedModel::Piece>{{sequence, next, given}});
-      drafts.push_back(likeliest(rows.back()));
+      const TokenId found = likeliest(rows.back());
+      const std::vector<TokenId>& words = shape.logit_tokens;
+      drafts.push_back(words.empty() ? found : words[static_cast<size_t>(found)]);
       if (block.plan().hidden.width == 0) break;
-      given = block.hidden_row(rows.size() - 1, form);
+      given.assign(shape.given.own_begin, 0);
+      const std::vector<float> own = block.hidden_row(rows.size() - 1, shape.given.form);
+      given.insert(given.end(), own.begin(), own.end());
       next = {drafts.back()};
     }
     return drafts;
@@ -161,7 +188,8 @@ class Pair {
     expect_done(stage_.follow(parts));
   }
 
-  const std::string path_;
+  const Files files_;
+  const BlockFile opened_;
   LoadedModel model_;
   LoadedModel block_;
   PredictingStage stage_;
@@ -183,16 +211,17 @@ std::vector<TokenId> expected_text(const std::string& path, std::vector<TokenId>
   return tokens;
 }
 
-// Without states: where some of a draft is wrong these would be wrong as well.
-const char* const kFiles[] = {"glm4moe-norms", "deepseek2-v3", "deepseek32", "mimo2"};
+// Models without states: where some of a draft is wrong these would be wrong as well.
+const Files kFiles[] = {of_model("glm4moe-norms"), of_model("deepseek2-v3"), of_model("deepseek32"),
+                        of_model("mimo2"),         eagle("llama"),           eagle("llama-words"),
+                        eagle("llama-output")};
 // Blocks that have the model's table and output matrix: all drafts are right.
 const char* const kForeseeing[] = {"qwen35", "deepseek32", "mimo2"};
 
 TEST(PredictingStage, drafts_what_the_block_computes_of_the_whole_text) {
-  for (const char* const name : kFiles) {
-    SCOPED_TRACE(name);
-    const std::string path = kFolder + name + ".gguf";
-    Pair pair(path);
+  for (const Files& files : kFiles) {
+    SCOPED_TRACE(files.block);
+    Pair pair(files);
     Text text = pair.begin(7, some_tokens(40, 5));
     for (const size_t count : {1U, 22U, 17U}) pair.read_prompt(text, count);
     EXPECT_EQ(pair.stage().followed(7), 41U);
@@ -202,18 +231,16 @@ TEST(PredictingStage, drafts_what_the_block_computes_of_the_whole_text) {
       EXPECT_EQ(pair.last_drafts, drafts);
     }
     const std::vector<TokenId> prompt = some_tokens(40, 5);
-    EXPECT_EQ(text.tokens, expected_text(path, prompt, text.tokens.size()));
+    EXPECT_EQ(text.tokens, expected_text(files.model, prompt, text.tokens.size()));
   }
 }
 
 TEST(PredictingStage, is_right_where_the_block_foresees_the_model) {
   const test::Folder folder;
   const std::string copy = folder / "copy.gguf";
-  for (const char* const name : kForeseeing) {
-    SCOPED_TRACE(name);
-    write_foreseeing_copy(kFolder + name + ".gguf", copy);
+  const auto expect_right = [&](const Files& files) {
     for (const std::vector<double>& shares : {std::vector<double>{1}, {2, 1}}) {
-      Pair pair(copy, {.shares = shares});
+      Pair pair(files, {.shares = shares});
       Text one = pair.begin(1, some_tokens(30, 5));
       Text other = pair.begin(2, some_tokens(3, 9));
       pair.read_prompt(one, 20);
@@ -226,12 +253,22 @@ TEST(PredictingStage, is_right_where_the_block_foresees_the_model) {
       EXPECT_EQ(other.drafted, 24U);
       EXPECT_EQ(other.accepted, 24U);
     }
+  };
+  for (const char* const name : kForeseeing) {
+    SCOPED_TRACE(name);
+    write_foreseeing_copy(kFolder + name + ".gguf", copy);
+    expect_right({copy, copy});
+  }
+  const std::string model_copy = folder / "model.gguf";
+  for (const char* const name : {"llama", "qwen35"}) {
+    SCOPED_TRACE(name);
+    write_foreseeing_eagle(eagle(name).block, eagle(name).model, copy, model_copy);
+    expect_right({copy, model_copy});
   }
 }
 
 TEST(PredictingStage, drafts_nothing_of_a_text_that_it_has_not_followed) {
-  const std::string path = kFolder + "deepseek32.gguf";
-  Pair pair(path);
+  Pair pair(of_model("deepseek32"));
   Text text = pair.begin(7, some_tokens(20, 5));
   pair.read_prompt(text, 10);
   EXPECT_EQ(pair.stage().followed(7), 11U);
@@ -251,19 +288,20 @@ TEST(PredictingStage, drafts_nothing_of_a_text_that_it_has_not_followed) {
 
 // As a sequence that finds the first pages of its text computed does.
 TEST(PredictingStage, goes_on_from_pages_that_it_has_computed) {
-  const std::string path = kFolder + "deepseek32.gguf";
-  Pair pair(path);
-  Text text = pair.begin(7, some_tokens(70, 5));
-  pair.read_prompt(text, 70);
-  pair.stage().forget(7);
-  Text other = {.id = 8, .tokens = text.tokens, .model = text.model, .block = text.block};
-  other.tokens.resize(70);
-  other.model.length = kPageTokens;
-  pair.read_prompt(other, 70 - kPageTokens);
-  EXPECT_EQ(pair.stage().followed(8), 71U);
-  EXPECT_EQ(other.tokens, text.tokens);
-  pair.generate({&other}, 3);
-  EXPECT_EQ(other.drafted, 3U);
+  for (const Files& files : {of_model("deepseek32"), eagle("llama-words")}) {
+    Pair pair(files);
+    Text text = pair.begin(7, some_tokens(70, 5));
+    pair.read_prompt(text, 70);
+    pair.stage().forget(7);
+    Text other = {.id = 8, .tokens = text.tokens, .model = text.model, .block = text.block};
+    other.tokens.resize(70);
+    other.model.length = kPageTokens;
+    pair.read_prompt(other, 70 - kPageTokens);
+    EXPECT_EQ(pair.stage().followed(8), 71U);
+    EXPECT_EQ(other.tokens, text.tokens);
+    pair.generate({&other}, 3);
+    EXPECT_EQ(other.drafted, 3U);
+  }
 }
 
 }  // namespace
