@@ -382,7 +382,8 @@ TEST(PredictingBlocks, are_counted_and_those_that_are_not_there_refused) {
             "blk.N.nextn.*)");
 }
 
-// The error for the file where one tensor has another name, as long as its own.
+// The error for the file where one tensor has another name, as long as its own; of a file that
+// drafts for another model, without that one's tensors.
 std::string error_with(const std::string& path, const std::string& name, const std::string& other) {
   std::ifstream file(path, std::ios::binary);
   std::string bytes((std::istreambuf_iterator<char>(file)), {});
@@ -390,7 +391,8 @@ std::string error_with(const std::string& path, const std::string& name, const s
   EXPECT_NE(at, std::string::npos);
   bytes.replace(at, name.size(), other);
   const auto changed = GgufFile::parse(std::as_bytes(std::span(bytes)), "changed").value();
-  const auto model = build_predicting_block({.file = changed}, 0);
+  const auto model = drafts_for_another(changed) ? build_drafting_model({.file = changed})
+                                                 : build_predicting_block({.file = changed}, 0);
   return model ? "" : model.error().message;
 }
 
@@ -403,6 +405,14 @@ TEST(PredictingBlocks, with_tensors_that_are_missing_or_have_no_place_are_refuse
   EXPECT_EQ(error_with(path, "nextn.shared_head_norm.", "nextn.shared_head_xorm."),
             "tensor \"blk.3.nextn.shared_head_xorm.weight\" has no place in a block that predicts "
             "further tokens as it is known here");
+}
+
+// Its table has rows for other tokens than d2t names. The name begins behind a byte of its length.
+TEST(PredictingBlocks, of_a_vocabulary_of_their_own_need_an_output_matrix_of_it) {
+  using namespace std::string_literals;
+  EXPECT_EQ(error_with(source_dir() + "/tests/fixtures/eagle/llama-words-eagle.gguf",
+                       "\0output.weight"s, "\0outpux.weight"s),
+            "tensor output.weight is missing");
 }
 
 }  // namespace
