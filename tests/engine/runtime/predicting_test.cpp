@@ -390,7 +390,10 @@ std::string error_with(const std::string& path, const std::string& name, const s
   const size_t at = bytes.find(name);
   EXPECT_NE(at, std::string::npos);
   bytes.replace(at, name.size(), other);
-  const auto changed = GgufFile::parse(std::as_bytes(std::span(bytes)), "changed").value();
+  const test::Folder folder;
+  const auto changed_path = folder / "changed.gguf";
+  std::ofstream(changed_path, std::ios::binary) << bytes;
+  const GgufFile changed = GgufFile::open(changed_path).value();
   const auto model = drafts_for_another(changed) ? build_drafting_model({.file = changed})
                                                  : build_predicting_block({.file = changed}, 0);
   return model ? "" : model.error().message;
