@@ -140,7 +140,7 @@ ValueId EagleBuilder::add(size_t vocabulary, size_t logit_rows, GivenRows& given
   const ValueId fed = feed(norm("blk.0.ffn_norm", x));
   if (tensors_.failed()) return kNone;
   x = norm("output_norm", graph_.select_rows(graph_.add(x, fed)));
-  // Of a vocabulary of its own the rows are those that d2t names.
+  // The rows of a vocabulary of its own are those that d2t names.
   const bool is_table = !tensors_.has(kEagleOutput) && logit_rows == vocabulary;
   const WeightId output = is_table ? table : tensors_.matrix(kEagleOutput, logit_rows, columns);
   return tensors_.failed() ? kNone : graph_.matmul(x, output);
