@@ -1,7 +1,6 @@
 // Grams of tokens and how far they are looked for: what drafters that repeat texts have in common.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <span>

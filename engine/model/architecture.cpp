@@ -181,11 +181,22 @@ bool may_be_needed(std::string_view name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
+// The tensors that are neither in the graph nor read beside it, as factors of positions and scales
+// of matrices are.
+std::vector<const GgufTensor*> unused_tensors(const GgufFile& file, const Model& model) {
+  std::set<std::string_view> used;
+  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
+  std::vector<const GgufTensor*> unused;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
+    if (!model.scale_tensors.contains(tensor.name)) unused.push_back(&tensor);
+  }
+  return unused;
+}
+
 // A tensor that the graph does not use, though answers may depend on it, shows that the file's
 // model is not the one we would compute.
 Result<void> find_left_out(const GgufFile& file, Model& model) {
-  std::set<std::string_view> used;
-  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
   const auto blocks = file.integer(model.architecture + ".block_count");
   if (!blocks) return std::unexpected(blocks.error());
   for (const auto& [name, tensor] : file.integer_tensors()) {
@@ -194,21 +205,19 @@ Result<void> find_left_out(const GgufFile& file, Model& model) {
         in_quotes(name));
   }
   std::map<std::string, LeftOutTensors> by_part;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
-    if (model.scale_tensors.contains(tensor.name)) continue;
-    auto part = unused_part(tensor.name, model, blocks->value_or(0));
-    if (!part && !may_be_needed(tensor.name)) part = "names that no model computes with";
+  for (const GgufTensor* const tensor : unused_tensors(file, model)) {
+    auto part = unused_part(tensor->name, model, blocks->value_or(0));
+    if (!part && !may_be_needed(tensor->name)) part = "names that no model computes with";
     if (!part) {
       return invalid_input(
           "tensor {} has no place in this architecture as it is known here: the file needs a newer "
           "version, or is not what general.architecture says",
-          in_quotes(tensor.name));
+          in_quotes(tensor->name));
     }
     LeftOutTensors& left_out = by_part[*part];
     left_out.part = *part;
     ++left_out.tensors;
-    left_out.bytes += tensor.size_bytes;
+    left_out.bytes += tensor->size_bytes;
   }
   for (auto& [part, left_out] : by_part) {
     spdlog::info("{}: {} tensors of {} are not loaded: {} bytes", file.parts().front().string(),
@@ -279,15 +288,12 @@ Result<Model> build_source(const ModelSource& source) {
 
 // As find_left_out(), of the tensors of one block.
 Result<void> check_block(const GgufFile& file, const Model& model, size_t block) {
-  std::set<std::string_view> used;
-  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (block_of(tensor.name) != block || used.contains(tensor.name)) continue;
-    if (is_rope_tensor(tensor.name) || model.scale_tensors.contains(tensor.name)) continue;
-    if (unused_part(tensor.name, model, /*blocks=*/0)) continue;
+  for (const GgufTensor* const tensor : unused_tensors(file, model)) {
+    if (block_of(tensor->name) != block) continue;
+    if (unused_part(tensor->name, model, /*blocks=*/0)) continue;
     return invalid_input(
         "tensor {} has no place in a block that predicts further tokens as it is known here",
-        in_quotes(tensor.name));
+        in_quotes(tensor->name));
   }
   return {};
 }
@@ -309,15 +315,10 @@ const Architecture* drafting_row(const GgufFile& file) {
 
 // A tensor that the graph does not use shows that another model was meant.
 Result<void> check_all_used(const GgufFile& file, const Model& model) {
-  std::set<std::string_view> used;
-  for (const Weight& weight : model.graph.weights()) used.insert(weight.name);
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (used.contains(tensor.name) || is_rope_tensor(tensor.name)) continue;
-    if (model.scale_tensors.contains(tensor.name)) continue;
-    return invalid_input("tensor {} has no place in architecture {} as it is known here",
-                         in_quotes(tensor.name), model.architecture);
-  }
-  return {};
+  const std::vector<const GgufTensor*> unused = unused_tensors(file, model);
+  if (unused.empty()) return {};
+  return invalid_input("tensor {} has no place in architecture {} as it is known here",
+                       in_quotes(unused.front()->name), model.architecture);
 }
 
 std::string joining_tensor(size_t block) {

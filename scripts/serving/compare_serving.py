@@ -27,10 +27,11 @@ from serving_rig import percentile
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def parse():
-    def numbers(text):
-        return [int(part) for part in text.split(",")]
+def numbers(text):
+    return [int(part) for part in text.split(",")]
 
+
+def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True, help="llama-server")

@@ -23,7 +23,7 @@ import statistics
 import sys
 import time
 
-from compare_serving import ROOT, Server, free_port
+from compare_serving import ROOT, Server, free_port, numbers
 
 FIRST_WORD = 259  # behind control tokens and bytes
 LINE_TOKENS = 8
@@ -31,9 +31,6 @@ KINDS = ("no drafts", "n-grams", "draft model")
 
 
 def parse():
-    def numbers(text):
-        return [int(part) for part in text.split(",")]
-
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True, help="llama-server")

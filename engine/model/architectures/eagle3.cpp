@@ -1,10 +1,7 @@
 // EAGLE-3 (Y. Li, F. Wei, C. Zhang, H. Zhang: EAGLE-3, arXiv 2503.01840): one layer that drafts for
 // another model, from what three of the other's layers read. The keys and tensors are those of
 // llama.cpp's conversion.
-#include <fmt/ranges.h>
-
 #include <array>
-#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>

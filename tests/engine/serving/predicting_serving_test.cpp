@@ -52,6 +52,17 @@ class PredictingServingTest : public SpeculationTest {
       EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
     }
   }
+  // With so few pages that the requests take them from one another; `draft` chooses the drafter.
+  template <typename Draft>
+  void expect_few_pages_change_no_answer(const Draft& draft) {
+    options_.kv_pages = 0;
+    draft_by("none");
+    const std::vector<Heard> plain = without_drafts(kRequests);
+    options_.kv_pages = 6;
+    draft();
+    expect_answers_together(plain);
+    EXPECT_GT(of_model().drafts, 50U);
+  }
   void expect_each_right();
 };
 
@@ -98,13 +109,7 @@ TEST_F(PredictingServingTest, changes_no_answers_beside_others_with_few_pages) {
   for (const char* const name : {"glm4moe-norms", "qwen35moe"}) {
     SCOPED_TRACE(name);
     options_.model = fixture(name);
-    options_.kv_pages = 0;
-    draft_by("none");
-    const std::vector<Heard> plain = without_drafts(kRequests);
-    options_.kv_pages = 6;
-    draft_by("mtp");
-    expect_answers_together(plain);
-    EXPECT_GT(of_model().drafts, 50U);
+    expect_few_pages_change_no_answer([&] { draft_by("mtp"); });
   }
 }
 
@@ -148,13 +153,7 @@ TEST_F(PredictingServingTest, by_eagle_changes_no_answers_beside_others_with_few
       SCOPED_TRACE(std::string(name) + " on ranks: " + std::to_string(ranks));
       const bool is_hybrid = name == std::string("qwen35-table");
       options_.model = any_fixture(is_hybrid ? "families/qwen35" : "eagle/llama");
-      options_.kv_pages = 0;
-      draft_by("none");
-      const std::vector<Heard> plain = without_drafts(kRequests);
-      options_.kv_pages = 6;
-      draft_by_eagle(name, "ngram,eagle3");
-      expect_answers_together(plain);
-      EXPECT_GT(of_model().drafts, 50U);
+      expect_few_pages_change_no_answer([&] { draft_by_eagle(name, "ngram,eagle3"); });
     }
   }
 }
