@@ -27,8 +27,8 @@ TEST(PackingVersion, stands_for_the_bytes_of_every_format) {
     digest.add(format.name);
     digest.add(panel);
   }
-  EXPECT_EQ(kPackingVersion, 2U);
-  EXPECT_EQ(digest.finish(), "f50d3042f60f587ad2ef37b49cf668c2b155950c16d035420c3d5828600bbd07");
+  EXPECT_EQ(kPackingVersion, 3U);
+  EXPECT_EQ(digest.finish(), "c1ec3c6c41a332ba5ac0ea237f38d6f1e4b815884da22b076fb289ac460bc874");
 }
 
 }  // namespace
