@@ -99,8 +99,10 @@ std::vector<SequenceId> Scheduler::overdue(double now) const {
 
 const Schedule& Scheduler::next_batch(double now) {
   CHECK(!pass_open_, "the last pass has not been computed");
+  if (!promised_.chunks.empty()) return keep_promise(now);
   schedule_.chunks.clear();
   schedule_.cleared_pages.clear();
+  draft_waits_ = false;
   schedule_.state_copies.clear();
   now_ = now;
   choose_senior(now);
@@ -474,6 +476,7 @@ void Scheduler::computed() {
   CHECK(pass_open_, "no pass is open");
   pass_open_ = false;
   for (const Chunk& chunk : schedule_.chunks) {
+    if (chunk.ended) continue;
     Sequence& sequence = at(chunk.sequence);
     const size_t end = chunk.begin + chunk.count - chunk.drafted;
     const bool answers = chunk.begin >= sequence.prompt;
@@ -540,6 +543,7 @@ void Scheduler::discard(SequenceId id) {
     const auto count = static_cast<size_t>(shared - other.blocks.begin());
     if (count <= other.proven / limits_.page_tokens) continue;
     pages_.release(other);
+    break_promise(other_id);
     other.drafts.clear();  // what is not verified yet is computed again
     other.verified = 0;
   }
@@ -554,9 +558,8 @@ void Scheduler::forget_prefixes() {
 void Scheduler::reset() {
   running_.clear();
   in_flight_.clear();
-  schedule_.chunks.clear();
-  schedule_.cleared_pages.clear();
-  schedule_.state_copies.clear();
+  schedule_ = {};
+  promised_ = {};
   deadlines_.clear();
   sequences_.clear();
   queue_.reset();
@@ -574,6 +577,7 @@ void Scheduler::forget(Sequence& sequence) {
     queue_.remove(*sequence.tenant, sequence.place);
   }
   sequence.tenant->tag -= sequence.charged;
+  break_promise(sequence.id);
   deadlines_.erase({sequence.deadline, sequence.id});
   pages_.release(sequence);
   queue_.leave(sequence.tenant_name);

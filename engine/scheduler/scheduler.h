@@ -28,6 +28,8 @@
 //     tokens known since are computed again beside the next ones.
 //   - A page that another sequence has computed, or computes in this pass, is not computed again;
 //     with states, one behind which a checkpoint is, or will be.
+//   - A pass of streams alone can be promised before the last one's tokens are known. While it is
+//     computed others wait, and drafts, for no more than that one pass.
 //   - Pages that a store holds outside of the cache are loaded into it before a sequence computes
 //     them. It waits while they are being read, but not for long, and the senior not at all.
 #pragma once
@@ -111,6 +113,9 @@ struct Chunk {
   // Its last so many tokens are drafted, not known. With `sample` logits are wanted of the last
   // known token and of each drafted one.
   size_t drafted = 0;
+  // Only in a promised pass: its sequence has ended since, or starts over. Nobody looks at what is
+  // computed of it.
+  bool ended = false;
 };
 
 struct Schedule {
@@ -151,6 +156,18 @@ class Scheduler {
   // Between passes: copies a page into the page store that would be lost otherwise; with `all`, any
   // that is not there.
   SequencePages::Saved save_page(bool all) { return pages_.save_one(all); }
+  // While a pass is open: the one that follows if each of its sequences gets a token and none ends
+  // or comes, so that it can begin before those tokens are known. It has its pages from now on, and
+  // next_batch() gives it, with the chunks of sequences marked that have ended by then, or start
+  // over. Null where the pass is not of streams alone, without drafts or states, where somebody
+  // waits, pages are missing, or a stream's last token is due. Valid until next_batch() or
+  // withdraw().
+  const Schedule* promise();
+  // Takes the promise back, if there is one. The pages that were handed out for it
+  // count as cleared.
+  void withdraw();
+  // Whether a pass is promised that has a chunk of a sequence that goes on.
+  bool has_promised() const;
   // The pass has been computed.
   void computed();
   // The last pass took so long, from its next_batch() to where the next one may be called. With
@@ -249,6 +266,9 @@ class Scheduler {
   bool reclaim_page(size_t position);
   void preempt(Sequence& sequence);
   void collect_chunks();
+  bool may_promise() const;
+  const Schedule& keep_promise(double now);
+  void break_promise(SequenceId id);
 
   size_t draft_rows_most() const;
   void plan_again(Budget& left);
@@ -276,6 +296,8 @@ class Scheduler {
   RowCost row_cost_;
   DraftAcceptance model_acceptance_;  // of all sequences' drafts by a model
   Schedule schedule_;
+  Schedule promised_;         // the pass behind that one; no chunks: none is
+  bool draft_waits_ = false;  // was proposed for a pass that had been promised
   SchedulerCounters counters_;
   bool pass_open_ = false;
   double now_ = 0;

@@ -13,18 +13,15 @@
 namespace lockstep {
 namespace {
 
-constexpr uint64_t kCleared = 0;
-constexpr uint64_t kSpoiled = 1;
-constexpr uint64_t kRejected = 2;
 constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
-uint64_t mixed(uint64_t value) {
+}  // namespace
+
+uint64_t Simulation::mixed(uint64_t value) {
   value = (value ^ (value >> 30U)) * 0xbf58476d1ce4e5b9U;
   value = (value ^ (value >> 27U)) * 0x94d049bb133111ebU;
   return value ^ (value >> 31U);
 }
-
-}  // namespace
 
 Simulation::Simulation(uint64_t seed) : random_(seed) {
   limits_.page_tokens = 1 + pick(6);
@@ -32,8 +29,10 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
     for (size_t groups = pick(3); groups > 0; --groups) limits_.windows.push_back(any_window());
     if (chance(3)) limits_.windows.front() = any_window();
   }
-  limits_.page_count = limits_.windows.size() + pick(30);
-  limits_.sequence_count = 1 + pick(6);
+  ahead_ = chance(2);
+  is_calm_ = ahead_ && chance(4);
+  limits_.page_count = limits_.windows.size() + pick(30) + (is_calm_ ? 60 : 0);
+  limits_.sequence_count = 1 + pick(6) + (is_calm_ ? 3 : 0);
   limits_.batch_tokens = limits_.sequence_count + pick(24);
   limits_.logit_rows = limits_.sequence_count + pick(6);
   limits_.share_generated = chance(2);
@@ -46,8 +45,9 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   if (chance(2)) {
     limits_.targets = {1 + static_cast<double>(pick(20)), 0.1 + static_cast<double>(pick(5))};
   }
-  if (chance(2)) limits_.state_slots = limits_.sequence_count + pick(chance(2) ? 3 : 12);
-  if (chance(2)) limits_.draft_tokens = pick(7);
+  if (!is_calm_ && chance(2))
+    limits_.state_slots = limits_.sequence_count + pick(chance(2) ? 3 : 12);
+  if (is_calm_ || chance(2)) limits_.draft_tokens = is_calm_ ? 0 : pick(7);
   states_.resize(limits_.state_slots);
   if (chance(2)) limits_.page_store = &store_.emplace(*this);
   limits_.cache_events = &events_;
@@ -61,6 +61,7 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
   while (capacity_ < longest && scheduler_->most_pages(capacity_ + 1) <= limits_.page_count) {
     ++capacity_;
   }
+  if (is_calm_) capacity_ = std::min<size_t>(capacity_, 24);
   for (size_t prefix = 1 + pick(3); prefix > 0; --prefix) {
     prefixes_.push_back(some_tokens(1 + pick(capacity_)));
   }
@@ -84,7 +85,7 @@ std::vector<int32_t> Simulation::some_tokens(size_t count) {
 }
 
 void Simulation::run() {
-  size_t to_add = 1 + pick(24);
+  size_t to_add = 1 + pick(is_calm_ ? limits_.sequence_count : 24);
   while (to_add > 0 || !live_.empty()) {
     for (size_t arrivals = pick(3); arrivals > 0 && to_add > 0; --arrivals, --to_add) add();
     if (!live_.empty() && chance(15))
@@ -170,6 +171,7 @@ void Simulation::propose() {
 
 void Simulation::pass() {
   if (store_) store_->begin_pass();
+  if (promised_ && (!scheduler_->has_promised() || chance(10))) withdraw();
   const Schedule schedule = scheduler_->next_batch(now_);
   if (schedule.chunks.empty()) {
     EXPECT_TRUE(live_.empty() || (store_ && store_->has_coming()));
@@ -177,27 +179,37 @@ void Simulation::pass() {
     return;
   }
   check_promises(schedule);
-  check_pages();
-  check_slots();
-  copy_states(schedule.state_copies);
-  for (const uint32_t page : schedule.cleared_pages) {
-    std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
-                limits_.page_tokens, kCleared);
-    contents_[page] = rests_on_.size();
-    rests_on_.emplace_back();
+  if (promised_) {
+    check_kept(schedule);
+  } else {
+    check_pages();
+    check_slots();
+    copy_states(schedule.state_copies);
+    clear(schedule.cleared_pages);
+    for (const Chunk& chunk : schedule.chunks) {
+      check_chunk(chunk);
+      if (::testing::Test::HasFailure()) return;
+      compute(chunk);
+    }
   }
-  for (const Chunk& chunk : schedule.chunks) {
-    check_chunk(chunk);
-    if (::testing::Test::HasFailure()) return;
-    compute(chunk);
-  }
+  if (ahead_ && !chance(4)) ask_for_promise(schedule);
   scheduler_->computed();
   check_pages();
   check_slots();
   told_.read(events_, limits_.page_tokens);
   EXPECT_EQ(told_.count(), scheduler_->cache().block_count());
   for (const Chunk& chunk : schedule.chunks) after(chunk);
+  if (promised_) compute_promised();
   if (!chance(4)) scheduler_->add_pass_seconds(static_cast<double>(pick(300)) / 100);
+}
+
+void Simulation::clear(std::span<const uint32_t> pages) {
+  for (const uint32_t page : pages) {
+    std::fill_n(cells_.begin() + static_cast<std::ptrdiff_t>(page * limits_.page_tokens),
+                limits_.page_tokens, kCleared);
+    contents_[page] = rests_on_.size();
+    rests_on_.emplace_back();
+  }
 }
 
 // The pass as a whole.
@@ -213,6 +225,7 @@ void Simulation::check_promises(const Schedule& schedule) {
   std::set<SequenceId> moved;
   bool prompts_begun = false;
   for (const Chunk& chunk : schedule.chunks) {
+    if (chunk.ended) continue;
     ASSERT_TRUE(live_.contains(chunk.sequence));
     EXPECT_TRUE(moved.insert(chunk.sequence).second) << "twice in a pass";
     EXPECT_FALSE(chunk.generated && prompts_begun) << "generated tokens come first";
@@ -264,7 +277,8 @@ void Simulation::check_pages() {
       EXPECT_TRUE(own.insert(page).second) << "page " << page << " twice in a sequence";
       ++holders[page];
     }
-    EXPECT_LE(own.size(), scheduler_->most_pages(life.tokens.size() + drafted));
+    const size_t promised = promised_ ? 1 : 0;
+    EXPECT_LE(own.size(), scheduler_->most_pages(life.tokens.size() + drafted + promised));
     for (const PageTable& table : scheduler_->tables(id)) {
       const auto held = table.held();
       EXPECT_EQ(table.pages.size(), scheduler_->tables(id).front().pages.size());
@@ -325,6 +339,11 @@ void Simulation::copy_states(std::span<const SlotCopy> copies) {
     EXPECT_NE(copy.from, copy.to);
     states_[copy.to] = states_[copy.from];
   }
+}
+
+uint64_t Simulation::root_value(const Life& life) {
+  const std::hash<std::string> hash;
+  return mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
 }
 
 uint64_t Simulation::content(const Life& life, uint64_t before, size_t position) const {
@@ -389,8 +408,7 @@ void Simulation::compute(const Chunk& chunk) {
   seen.tokens = life.tokens;
   const auto drafts = scheduler_->drafts(chunk.sequence);
   if (chunk.drafted > 0) seen.tokens.insert(seen.tokens.end(), drafts.begin(), drafts.end());
-  const std::hash<std::string> hash;
-  uint64_t value = mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
+  uint64_t value = root_value(life);
   const size_t end = chunk.begin + chunk.count;
   uint64_t before = value;  // at the chunk's beginning
   for (size_t position = 0; position < end; ++position) {
@@ -466,7 +484,7 @@ void Simulation::note_proof(const Chunk& chunk, Life& life) {
 
 // Token after token, as long as the drafted ones are what is sampled.
 void Simulation::after(const Chunk& chunk) {
-  if (!chunk.sample) return;
+  if (!chunk.sample || chunk.ended) return;
   const SequenceId id = chunk.sequence;
   Life& life = live_.at(id);
   const auto span = scheduler_->drafts(id);
@@ -531,8 +549,7 @@ void Simulation::discard(SequenceId id) {
 
 std::vector<uint64_t> Simulation::border_values(const Life& life) const {
   std::vector<uint64_t> values;
-  const std::hash<std::string> hash;
-  uint64_t value = mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
+  uint64_t value = root_value(life);
   for (size_t position = 0; position < life.tokens.size(); ++position) {
     value = content(life, value, position);
     if ((position + 1) % limits_.page_tokens == 0) values.push_back(value);

@@ -40,6 +40,11 @@ class Simulation {
   uint64_t stored_tokens() const { return scheduler_->counters().stored_tokens; }
   uint64_t waits() const { return waits_; }
   uint64_t loaded_states() const { return store_ ? store_->loaded_states() : 0; }
+  // Passes that were promised and computed as they were, those of which a part of the sequences had
+  // ended, and those that were withdrawn.
+  uint64_t promises_kept() const { return promises_kept_; }
+  uint64_t promises_broken() const { return promises_broken_; }
+  uint64_t promises_withdrawn() const { return promises_withdrawn_; }
 
  private:
   // The contents of a page from when it is handed out until it is handed out again: a number that
@@ -101,6 +106,14 @@ class Simulation {
     bool coming_ = false;
   };
 
+  // Values of cells beside contents.
+  static constexpr uint64_t kCleared = 0;
+  static constexpr uint64_t kSpoiled = 1;
+  static constexpr uint64_t kRejected = 2;
+
+  static uint64_t mixed(uint64_t value);
+  static uint64_t root_value(const Life& life);
+
   size_t pick(size_t below);
   AttentionWindow any_window();
   bool chance(size_t one_in) { return pick(one_in) == 0; }
@@ -114,9 +127,15 @@ class Simulation {
   void check_promises(const Schedule& schedule);
   void check_pages();
   void check_slots();
+  void clear(std::span<const uint32_t> pages);
   void copy_states(std::span<const SlotCopy> copies);
   void compute(const Chunk& chunk);
   void compute_state(const Chunk& chunk, uint64_t before, uint64_t after);
+  void ask_for_promise(const Schedule& schedule);
+  void compute_promised();
+  bool write_promised(const Chunk& chunk);
+  void withdraw();
+  void check_kept(const Schedule& schedule);
   void after(const Chunk& chunk);
   void discard(SequenceId id);
   void spoil(const std::set<ContentId>& doubtful, const std::set<ContentId>& proven);
@@ -138,6 +157,14 @@ class Simulation {
   CacheEvents events_;
   ToldBlocks told_;  // of the cache
   std::optional<Scheduler> scheduler_;
+  // A pass that is promised, with the pages that it was begun with.
+  struct Promised {
+    Schedule schedule;
+    std::map<SequenceId, std::vector<PageTable>> tables;
+  };
+  std::optional<Promised> promised_;
+  bool ahead_ = false;    // promises are asked for
+  bool is_calm_ = false;  // and can often be made: few come, and there is space for all
   std::map<SequenceId, Life> live_;
   std::vector<std::vector<int32_t>> prefixes_;  // that prompts begin with
   std::vector<uint64_t> cells_;                 // by page and token in it
@@ -154,6 +181,9 @@ class Simulation {
   uint64_t rejected_ = 0;
   uint64_t rejected_with_states_ = 0;
   uint64_t waits_ = 0;
+  uint64_t promises_kept_ = 0;
+  uint64_t promises_broken_ = 0;
+  uint64_t promises_withdrawn_ = 0;
 };
 
 }  // namespace lockstep

@@ -31,6 +31,9 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t stored_tokens = 0;
   uint64_t waits = 0;
   uint64_t loaded_states = 0;
+  uint64_t promises_kept = 0;
+  uint64_t promises_broken = 0;
+  uint64_t promises_withdrawn = 0;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("LOCKSTEP_SIMULATION_SEED=" + std::to_string(seed));
     Simulation life(seed);
@@ -49,6 +52,9 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     stored_tokens += life.stored_tokens();
     waits += life.waits();
     loaded_states += life.loaded_states();
+    promises_kept += life.promises_kept();
+    promises_broken += life.promises_broken();
+    promises_withdrawn += life.promises_withdrawn();
   }
   if (first == last) return;
   // Each of these must have happened often, or it was not tested.
@@ -65,6 +71,9 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(stored_tokens, tried_cases(2'000U));
   EXPECT_GT(waits, tried_cases(200U));
   EXPECT_GT(loaded_states, tried_cases(500U));
+  EXPECT_GT(promises_kept, tried_cases(2'000U));
+  EXPECT_GT(promises_broken, tried_cases(500U));
+  EXPECT_GT(promises_withdrawn, tried_cases(500U));
 }
 
 }  // namespace
