@@ -48,6 +48,9 @@ struct GpuPartials {
   friend bool operator==(const GpuPartials&, const GpuPartials&) = default;
 };
 
+// One pass's finds are read while the next one computes.
+inline constexpr size_t kGpuPassesAtOnce = 2;
+
 struct GpuAreas {
   ArenaOffset<std::byte> batch = {};     // a pass's batch, as gpu_batch_at() lays it out
   GpuBatchLimits limits;                 // its capacity
@@ -61,7 +64,9 @@ struct GpuAreas {
   ArenaOffset<uint32_t> candidate_words = {};
   ArenaOffset<float> logit_maxima = {};  // [logit row]
   ArenaOffset<double> draw_sums = {};    // [logit row], gpu_draw_blocks() each
-  size_t candidate_bytes = 0;            // of the host's memory, for what is found; 0 but on rank 0
+  // [logit row]: what was picked, for the embedding of a pass that begins before the host knows.
+  ArenaOffset<uint32_t> picks = {};
+  size_t candidate_bytes = 0;  // of the host's memory, for what a pass finds; 0 but on rank 0
   // Products of prompted tokens: a panel of unpacked weights, their sums for all of a pass's
   // tokens, and kGpuLibraryBytes. None where no weights are unpacked.
   GpuPanelLimits panel_limits;

@@ -16,6 +16,10 @@ inline constexpr uint32_t kGpuTileTokens = 16;
 
 inline constexpr uint32_t kGpuNoRow = 0xFFFFFFFFU;
 
+// A token's id with this bit is a row of the logits of the pass before, whose pick the token is
+// (GpuDraw::picks): the host does not know it yet.
+inline constexpr uint32_t kGpuPickOfRow = 0x80000000U;
+
 // A generated token's keys are attended to by so many blocks side by side at most, per KV head,
 // each of which has whole pages of them (gpu_attention.h). More would leave more to merge to the
 // one that comes last; with 64, a rank's 8 KV heads are enough blocks for any GPU. Not measured.
@@ -61,6 +65,9 @@ struct GpuBatchCounts {
   uint32_t attention_units;
   uint32_t prompt_tiles;
   uint32_t sequences;  // that have tokens
+  // Bytes behind the first place for results where this pass's lie: those of the pass before may
+  // still be read.
+  uint32_t result_offset;
 };
 
 // Addresses in that block, of the device, or of the host where it is filled.

@@ -33,10 +33,12 @@ struct GpuCandidates {
   const float* logits = nullptr;        // [row], at least 1 and below 2^31 columns
   size_t stride = 0;                    // floats
   size_t columns = 0;
-  uint32_t* words = nullptr;        // gpu_candidate_words(columns) for each row
-  float* maxima = nullptr;          // [row], the greatest logit; or none
-  GpuCandidateRow* rows = nullptr;  // [row], of the device's memory or of pinned memory
-  unsigned grid_rows = 1;           // blocks that share the rows
+  uint32_t* words = nullptr;                // gpu_candidate_words(columns) for each row
+  float* maxima = nullptr;                  // [row], the greatest logit; or none
+  uint32_t* picks = nullptr;                // [row], the likeliest token; or none
+  GpuCandidateRow* rows = nullptr;          // [row], of the device's memory or of pinned memory
+  const uint32_t* result_offset = nullptr;  // as in GpuBatchCounts, of `rows`; null: 0
+  unsigned grid_rows = 1;                   // blocks that share the rows
 };
 
 // Launches it on `stream` (a cudaStream_t): two kernels. Can be captured into a graph.

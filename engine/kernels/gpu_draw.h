@@ -19,11 +19,11 @@ constexpr size_t gpu_draw_blocks(size_t columns) {
   return divide_up<size_t>(columns, kGpuDrawBlock);
 }
 
-// The result of a row's draw; where none is wanted it is left alone.
+// The result of a row's draw; where none is wanted these two are left alone.
 struct GpuDrawn {
   double sum;     // of all weights that are not cut
   int32_t token;  // at which the running sum of the weights exceeds uniform * sum
-  uint32_t unused;
+  int32_t pick;   // the row's in GpuDraw::picks, where there are any
 };
 
 struct GpuDraw {
@@ -34,8 +34,12 @@ struct GpuDraw {
   size_t columns = 0;
   const float* maxima = nullptr;  // [row], the greatest logit
   double* sums = nullptr;         // gpu_draw_blocks(columns) for each row, to work with
-  GpuDrawn* drawn = nullptr;      // [row], of the device's memory or of pinned memory
-  unsigned grid_rows = 1;         // blocks that share the rows
+  // [row]: the likeliest token, in whose place the drawn one is put where a draw is wanted; or
+  // none. In the device's memory, where the next pass finds it (GpuEmbedding::picks).
+  uint32_t* picks = nullptr;
+  GpuDrawn* drawn = nullptr;                // [row], of the device's memory or of pinned memory
+  const uint32_t* result_offset = nullptr;  // as in GpuBatchCounts, of `drawn`; null: 0
+  unsigned grid_rows = 1;                   // blocks that share the rows
 };
 
 // Launches it on `stream` (a cudaStream_t): two kernels. Can be captured into a graph.

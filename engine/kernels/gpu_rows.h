@@ -68,6 +68,8 @@ inline constexpr size_t kGpuEmbeddingCopies = 15;
 struct GpuEmbedding {
   GpuBatch batch;
   GpuMatrix table;
+  // [logit row]: the tokens that ids with kGpuPickOfRow stand for; null: no id has that bit.
+  const uint32_t* picks = nullptr;
   size_t row_begin = 0;     // the id of the table's first row
   float* output = nullptr;  // [token][column]
   size_t output_stride = 0;

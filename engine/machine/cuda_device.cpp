@@ -139,9 +139,18 @@ class CudaStream final : public GpuStream {
     return gpu_.result("playing a recording", cudaGraphLaunch(recorded.graph(), stream_));
   }
 
-  Result<void> wait(std::chrono::nanoseconds deadline) override;
+  Result<void> wait(std::chrono::nanoseconds deadline) override {
+    return wait_while_busy(deadline, [this] { return cudaStreamQuery(stream_); });
+  }
+  Result<void> wait_until(const GpuEvent& event, std::chrono::nanoseconds deadline) override {
+    const cudaEvent_t awaited = static_cast<const CudaEvent&>(event).event();
+    return wait_while_busy(deadline, [awaited] { return cudaEventQuery(awaited); });
+  }
 
  private:
+  template <typename Query>
+  Result<void> wait_while_busy(std::chrono::nanoseconds deadline, const Query& query);
+
   CudaGpu& gpu_;
   cudaStream_t stream_;
 };
@@ -171,15 +180,16 @@ Result<std::unique_ptr<GpuRecording>> CudaStream::end_recording() {
 }
 
 // A call that waits by itself would wait for ever for a GPU that does not answer.
-Result<void> CudaStream::wait(std::chrono::nanoseconds deadline) {
+template <typename Query>
+Result<void> CudaStream::wait_while_busy(std::chrono::nanoseconds deadline, const Query& query) {
   const Clock::time_point begin = Clock::now();
   while (true) {
-    const cudaError_t state = told(cudaStreamQuery(stream_));
+    const cudaError_t state = told(query());
     if (state == cudaSuccess) return {};
     if (state != cudaErrorNotReady) return gpu_.failed("what it was to do", state);
     const Clock::duration waited = Clock::now() - begin;
     // Once more: this process may have been stopped since it asked.
-    if (waited > deadline && told(cudaStreamQuery(stream_)) == cudaErrorNotReady) {
+    if (waited > deadline && told(query()) == cudaErrorNotReady) {
       gpu_.lost.store(true, std::memory_order_relaxed);
       return machine_refused(
           "gpu{}: what it was to do was not done within {} ms: it does not answer; look for Xid "

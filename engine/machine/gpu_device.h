@@ -86,6 +86,8 @@ class GpuStream {
   // Returns when all that has been enqueued is done. Fails with kMachineRefused when it is not by
   // the deadline, or when some of it failed.
   virtual Result<void> wait(std::chrono::nanoseconds deadline) = 0;
+  // The same of what was enqueued here before the event was last recorded here.
+  virtual Result<void> wait_until(const GpuEvent& event, std::chrono::nanoseconds deadline) = 0;
 };
 
 class GpuDevice {

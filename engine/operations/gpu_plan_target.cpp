@@ -101,6 +101,7 @@ class GpuPlanTarget final : public PlanTarget {
           place(rows * gpu_candidate_words(columns) * sizeof(uint32_t)).at<uint32_t>();
       areas.logit_maxima = place(rows * sizeof(float)).at<float>();
       areas.draw_sums = place(rows * gpu_draw_blocks(columns) * sizeof(double)).at<double>();
+      areas.picks = place(rows * sizeof(uint32_t)).at<uint32_t>();
       areas.candidate_bytes = rows * (sizeof(GpuCandidateRow) + sizeof(GpuDrawn));
     }
     size_t frequencies = 0;

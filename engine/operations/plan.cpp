@@ -27,15 +27,17 @@ std::string text_of(const GpuAreas& areas) {
       areas.constants ? fmt::format(" constants {}", text_of(areas.constants)) : "";
   return fmt::format(
       "gpu: batch {} of {} tokens {} sequences {} x {} pages {} logits {} units, frequencies {}{}, "
-      "partials {} sums {} arrived {} units {} heads {}, choice rows {}, candidates {} {} {} bytes "
-      "{}, panels of {} rows {} bytes {} sums {} library {}",
+      "partials {} sums {} arrived {} units {} heads {}, choice rows {}, candidates {} {} {} picks "
+      "{} "
+      "bytes {}, panels of {} rows {} bytes {} sums {} library {}",
       text_of(areas.batch), limits.tokens, limits.sequences, limits.groups, limits.pages,
       limits.logits, limits.attention_units, text_of(areas.frequencies), constants,
       text_of(partials.rows), text_of(partials.sums), text_of(partials.arrived),
       partials.unit_count, partials.head_count, text_of(areas.choice_rows),
       text_of(areas.candidate_words), text_of(areas.logit_maxima), text_of(areas.draw_sums),
-      areas.candidate_bytes, areas.panel_limits.rows, areas.panel_limits.bytes,
-      text_of(areas.panel), text_of(areas.panel_sums), text_of(areas.library));
+      text_of(areas.picks), areas.candidate_bytes, areas.panel_limits.rows,
+      areas.panel_limits.bytes, text_of(areas.panel), text_of(areas.panel_sums),
+      text_of(areas.library));
 }
 
 std::string text_of(const WeightSlice& slice) {

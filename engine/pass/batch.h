@@ -49,6 +49,9 @@ struct Batch {
   // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
   // all.
   std::vector<LogitDrawRequest> draws;
+  // Tokens of a pass that begins before the last one has ended: [token]: the row of that one's
+  // logits whose pick the token is, in place of BatchToken::token. Empty for any other pass.
+  std::vector<uint32_t> picked_rows;
   std::vector<uint32_t> cleared_pages;  // handed out since the last pass: zeroed before it
 
   size_t sequence_count() const { return page_tables.size() / group_count; }
@@ -66,6 +69,7 @@ struct Batch {
     state_copies.clear();
     logit_tokens.clear();
     draws.clear();
+    picked_rows.clear();
     cleared_pages.clear();
   }
 };

@@ -92,7 +92,9 @@ class GpuRankDevice final : public RankDevice {
     own.exchange_is_hosts = company.has_nodes;
     own.logits_are_hosts = company.has_nodes || !(company.gpus_linked || company.by_layers);
     own.staging_bytes = gpu_staging_bytes_max(graph);
-    if (!own.logits_are_hosts) own.candidate_bytes = std::get<GpuAreas>(plan.areas).candidate_bytes;
+    if (!own.logits_are_hosts) {
+      own.candidate_bytes = kGpuPassesAtOnce * std::get<GpuAreas>(plan.areas).candidate_bytes;
+    }
     if (company.has_nodes) return own;
     own.recording_bytes = recording_bytes(plan);
     own.message_floats = exchanged_floats_max(plan);

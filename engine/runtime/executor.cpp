@@ -1,6 +1,7 @@
 #include "engine/runtime/executor.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
@@ -51,10 +52,12 @@ Executor::Executor(Ranks& ranks, const KernelTable& kernels)
               ranks.root_plan().kv.windows),
       input_{.kernels = &kernels, .layout = &layout_, .panel_streams = preferred_panel_streams()},
       results_(ranks.count()) {
-  draws_.reserve(ranks.root_plan().logit_rows);
+  for (PassOutline* pass : {&last_, &begun_[0], &begun_[1]}) {
+    pass->draws.reserve(ranks.root_plan().logit_rows);
+  }
 }
 
-Result<void> Executor::run(const Batch& batch) {
+void Executor::check(const Batch& batch) const {
   const Plan& plan = ranks_.root_plan();
   CHECK(batch.tokens.size() <= plan.batch_tokens, "{} tokens in a batch of at most {}",
         batch.tokens.size(), plan.batch_tokens);
@@ -70,9 +73,18 @@ Result<void> Executor::run(const Batch& batch) {
   CHECK(std::ranges::is_sorted(batch.logit_tokens), "rows of logits are wanted out of order");
   check_order(batch.tokens);
   check_states(batch, plan.states.slot_count);
+}
+
+Result<void> Executor::run(const Batch& batch) {
+  auto begun = begin(batch);
+  return begun ? finish() : begun;
+}
+
+Result<void> Executor::begin(const Batch& batch) {
+  check(batch);
+  CHECK(batch.picked_rows.empty(), "a pass has tokens of one before that has ended");
   if (failure_) return std::unexpected(*failure_);
-  token_count_ = batch.tokens.size();
-  draws_.assign(batch.draws.begin(), batch.draws.end());
+  CHECK(begun_count_ == 0, "{} passes have begun already", begun_count_);
   input_.batch = &batch;
   if (needs_.layout) layout_.arrange(batch);
   HostExchange* const hosts = ranks_.hosts();
@@ -80,8 +92,46 @@ Result<void> Executor::run(const Batch& batch) {
     if (auto begun = hosts->begin_pass(batch); !begun) return fail(begun.error());
   }
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].begin(input_);
+  begun_[begun_count_++].take(batch);
+  return {};
+}
+
+Result<bool> Executor::begin_ahead(const Batch& batch) {
+  check(batch);
+  if (failure_) return std::unexpected(*failure_);
+  CHECK(begun_count_ == 1, "{} passes have begun already", begun_count_);
+  CHECK(batch.picked_rows.size() == batch.tokens.size(), "{} picks for {} tokens",
+        batch.picked_rows.size(), batch.tokens.size());
+  for (const uint32_t row : batch.picked_rows) {
+    CHECK(row < begun_[0].row_count, "row {} of {}", row, begun_[0].row_count);
+  }
+  if (!begins_ahead()) return false;
+  PassInput input = input_;
+  input.batch = &batch;
+  auto begun = ranks_[0].begin_ahead(input);
+  if (!begun) return fail(begun.error());
+  if (*begun) begun_[begun_count_++].take(batch);
+  return begun;
+}
+
+bool Executor::begins_ahead() const {
+  return ranks_.count() == 1 && ranks_.hosts() == nullptr && ranks_[0].begins_ahead();
+}
+
+void Executor::finish_all() {
+  while (begun_count_ > 0 && finish()) {
+  }
+}
+
+Result<void> Executor::finish() {
+  if (failure_) return std::unexpected(*failure_);
+  CHECK(begun_count_ > 0, "no pass has begun");
+  std::swap(last_, begun_[0]);
+  std::swap(begun_[0], begun_[1]);
+  --begun_count_;
   for (size_t rank = 0; rank < ranks_.count(); ++rank) results_[rank] = ranks_[rank].finish();
   auto outcome = ranks_.outcome(results_);
+  HostExchange* const hosts = ranks_.hosts();
   if (hosts != nullptr && outcome) outcome = hosts->finish_pass();
   if (!outcome) return fail(outcome.error());
   return {};
@@ -89,6 +139,7 @@ Result<void> Executor::run(const Batch& batch) {
 
 std::unexpected<Error> Executor::fail(const Error& error) {
   failure_ = error;
+  begun_count_ = 0;
   return std::unexpected(error);
 }
 
@@ -98,7 +149,7 @@ LogitRow Executor::logits(size_t row) {
     const float* const logits = ranks_[0].addresses().at(plan.logits);
     return LogitRow(std::span(logits + row * plan.logits_stride, plan.vocabulary_size));
   }
-  const LogitDrawRequest request = row < draws_.size() ? draws_[row] : LogitDrawRequest();
+  const LogitDrawRequest request = row < last_.draws.size() ? last_.draws[row] : LogitDrawRequest();
   const FoundCandidates found = ranks_[0].candidates(row, request);
   return LogitRow(
       found.tokens, found.logits, found.finite, [this, row] { return fetch_logits(row); },
@@ -121,8 +172,8 @@ Result<void> Executor::read_hidden_rows(size_t first_token, std::span<float> row
   CHECK(count > 0 && count * width == rows.size() && count <= hidden_rows_at_once(),
         "space for {} floats of hidden rows of {}, of which {} are read at once", rows.size(),
         width, hidden_rows_at_once());
-  CHECK(first_token + count <= token_count_, "tokens {} to {} are not in the batch", first_token,
-        first_token + count);
+  CHECK(first_token + count <= last_.token_count, "tokens {} to {} are not in the batch",
+        first_token, first_token + count);
   if (failure_) return std::unexpected(*failure_);
   const size_t chunks = divide_up(width, kChunkColumns);
   hidden_sums_.resize(count * chunks);
@@ -163,7 +214,7 @@ size_t Executor::kept_width() const {
 Result<void> Executor::read_kept_rows(size_t token, std::span<float> row) {
   CHECK(row.size() == kept_width(), "space for {} columns of kept rows of {}", row.size(),
         kept_width());
-  CHECK(token < token_count_, "token {} is not in the batch", token);
+  CHECK(token < last_.token_count, "token {} is not in the batch", token);
   CHECK(ranks_.hosts() == nullptr, "kept rows are read on one host");
   if (failure_) return std::unexpected(*failure_);
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {

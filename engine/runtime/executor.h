@@ -1,6 +1,7 @@
 // Runs passes: all ranks compute one batch at the same time, each its share.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <optional>
 #include <span>
@@ -25,6 +26,22 @@ class Executor {
   // plan; it is not needed after the call. Fails with kMachineRefused when a GPU has failed:
   // nothing is asked of it any more then, and every later call fails.
   Result<void> run(const Batch& batch);
+  // The same in two calls: begin() may return before it is computed, finish() afterwards. The batch
+  // is needed until finish() where processors compute.
+  Result<void> begin(const Batch& batch);
+  Result<void> finish();
+  // Between the two: begins one more pass, whose tokens are picks of the first one's rows
+  // (Batch::picked_rows), where one GPU alone computes. Each finish() then ends one of both, in
+  // their order, and what is read is of the pass that was finished last; but rows cannot be fetched
+  // while another runs. The batch is not needed after the call. False: it does not let passes begin
+  // ahead, or this one, and nothing has happened.
+  Result<bool> begin_ahead(const Batch& batch);
+  // Whether it ever does.
+  bool begins_ahead() const;
+  // Finishes what has begun, with whatever outcome: nobody looks at the results.
+  void finish_all();
+  // The token that a pass which has begun ahead takes for the last finished pass's row.
+  TokenId pick(size_t row) const { return ranks_[0].candidates(row, {}).pick; }
   // The first failure of run(), read_hidden_rows() or a row that was fetched, if one has failed.
   const std::optional<Error>& failure() const { return failure_; }
   // Fails as a pass would have; between passes.
@@ -69,17 +86,31 @@ class Executor {
  private:
   std::unexpected<Error> fail(const Error& error);
   Result<std::span<const float>> fetch_logits(size_t row);
+  void check(const Batch& batch) const;
+  // The part of a pass's batch that is kept.
+  struct PassOutline {
+    size_t token_count = 0;
+    size_t row_count = 0;  // of logits
+    std::vector<LogitDrawRequest> draws;
+
+    void take(const Batch& batch) {
+      token_count = batch.tokens.size();
+      row_count = batch.logit_tokens.size();
+      draws.assign(batch.draws.begin(), batch.draws.end());
+    }
+  };
   Result<void> take_hidden(Rank& rank, size_t token, std::span<float> row, std::span<float> sums,
                            HiddenForm form);
 
   Ranks& ranks_;
   const KernelTable& kernels_;
-  RankNeeds needs_;                      // of all ranks together
-  PassLayout layout_;                    // of the batch, where a rank reads it
-  PassInput input_;                      // of the last pass
-  size_t token_count_ = 0;               // of the last batch
-  std::vector<LogitDrawRequest> draws_;  // its draws
-  std::vector<Result<void>> results_;    // of a pass, by rank
+  RankNeeds needs_;                   // of all ranks together
+  PassLayout layout_;                 // of the batch, where a rank reads it
+  PassInput input_;                   // of the last pass
+  PassOutline last_;                  // of the pass that was finished last
+  std::array<PassOutline, 2> begun_;  // of those that have begun since
+  size_t begun_count_ = 0;
+  std::vector<Result<void>> results_;  // of a pass, by rank
   std::optional<Error> failure_;
   std::vector<float> hidden_sums_;  // of hidden rows' chunks, [row]
 };

@@ -94,6 +94,9 @@ struct FoundCandidates {
   std::span<const float> logits;
   bool finite = true;
   std::optional<LogitDraw> draw = {};
+  // The row's token for a pass that begins ahead: the draw's where there is one, else the
+  // likeliest; of a rank that can begin passes ahead.
+  TokenId pick = 0;
 };
 
 // A token's residual as the last norm reads it, and the norm's weights: the rank's columns of both
@@ -135,6 +138,12 @@ class Rank {
   // arrive at the barriers, so that the others come to an end.
   virtual void begin(const PassInput& input) = 0;
   virtual Result<void> finish() = 0;
+  // Begins, between the two, one more pass whose tokens are picks of the first one's rows
+  // (Batch::picked_rows); for a rank that has no others. Each finish() then ends one of both, in
+  // their order. False: it cannot, and nothing has happened.
+  virtual Result<bool> begin_ahead(const PassInput&) { return false; }
+  // Whether it ever can.
+  virtual bool begins_ahead() const { return false; }
   // True after a failed pass in which it only waited for another rank, whose failure it is.
   virtual bool has_waited_in_vain() const { return false; }
 

@@ -261,6 +261,12 @@ LogitDrawRequest Sampler::draw_request(size_t ahead) const {
           .uniform = uniform(parameters_.seed, draws_ + ahead)};
 }
 
+bool Sampler::picks_plainly() const {
+  if (!parameters_.logit_bias.empty() || penalizes_) return false;
+  if (!(parameters_.temperature > 0.0F)) return true;
+  return draw_request().inverse_temperature != 0.0F && !(parameters_.top_p < 1.0F);
+}
+
 std::optional<TokenId> Sampler::draw_candidate(const Rest& rest, float logit_max,
                                                const LogitDraw* drawn) {
   std::vector<WeighedToken>& tokens = few_.tokens();

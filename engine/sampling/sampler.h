@@ -49,6 +49,10 @@ class Sampler {
   // asked for then.
   LogitDrawRequest draw_request(size_t ahead = 0) const;
 
+  // Every pick is draw_request()'s draw, or without one the likeliest token, whatever has been
+  // picked before it.
+  bool picks_plainly() const;
+
  private:
   // The known facts of the tokens that are no candidates, adjusted.
   struct Rest {

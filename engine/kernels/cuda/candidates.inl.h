@@ -231,6 +231,7 @@ GPU_KERNEL_OF(kCandidateThreads) void merge_segments(GpuCandidates find) {
   const unsigned end = segments * static_cast<unsigned>(kGpuCandidates);
   const unsigned rows = *find.row_count;
   const unsigned own = thread_index();
+  GpuCandidateRow* results = behind(find.rows, find.result_offset);
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
     const SegmentWords words = words_of(find, row, segments);
     uint32_t count = 0;
@@ -243,7 +244,7 @@ GPU_KERNEL_OF(kCandidateThreads) void merge_segments(GpuCandidates find) {
       count = keep_candidates(entries, last, shared);
     }
     put_in_order(shared, count);
-    GpuCandidateRow& found = find.rows[row];
+    GpuCandidateRow& found = results[row];
     if (own < count) {
       found.logits[own] = logit_of_key(shared.ordered_keys[own]);
       found.tokens[own] = static_cast<int32_t>(shared.ordered_tokens[own]);
@@ -254,6 +255,7 @@ GPU_KERNEL_OF(kCandidateThreads) void merge_segments(GpuCandidates find) {
         not_finite += words.not_finite[segment];
       }
       found.count = count;
+      if (find.picks != nullptr) find.picks[row] = shared.ordered_tokens[0];
       if (find.maxima != nullptr) find.maxima[row] = logit_of_key(shared.ordered_keys[0]);
       found.not_finite = not_finite;
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "engine/base/checked_math.h"
+#include "engine/kernels/cuda/kernel_words.inl.h"
 #include "engine/kernels/gpu_draw.h"
 
 namespace lockstep {
@@ -122,9 +123,15 @@ GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
   auto& shared = *reinterpret_cast<DrawShared*>(shared_memory());
   const auto blocks = static_cast<unsigned>(gpu_draw_blocks(draw.columns));
   const unsigned rows = *draw.row_count;
+  GpuDrawn* drawn = behind(draw.drawn, draw.result_offset);
   for (unsigned row = block_row(); row < rows; row += block_rows()) {
     const GpuDrawRequest request = draw.requests[row];
-    if (request.inverse_temperature == 0.0F) continue;
+    if (request.inverse_temperature == 0.0F) {
+      if (thread_index() == 0 && draw.picks != nullptr) {
+        drawn[row].pick = static_cast<int32_t>(draw.picks[row]);
+      }
+      continue;
+    }
     const double* sums = draw.sums + size_t{row} * blocks;
     double sum = 0;
     for_each_sum(sums, blocks, shared, [&](unsigned, double block_sum) {
@@ -165,8 +172,12 @@ GPU_KERNEL_OF(kDrawThreads) void draw_rows(GpuDraw draw) {
         if (shared.weights[index] == 0.0F) continue;
         picked = static_cast<int32_t>(shared.last * kGpuDrawBlock + index);
       }
-      draw.drawn[row].sum = sum;
-      draw.drawn[row].token = picked;
+      drawn[row].sum = sum;
+      drawn[row].token = picked;
+      if (draw.picks != nullptr) {
+        draw.picks[row] = static_cast<uint32_t>(picked);
+        drawn[row].pick = picked;
+      }
     }
     meet_block();
   }

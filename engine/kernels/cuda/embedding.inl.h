@@ -84,13 +84,16 @@ void embed_rows(GpuEmbedding embedding) {
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), table.rows, table.columns);
   const unsigned tokens = embedding.batch.counts->tokens;
   for (unsigned token = block_row(); token < tokens; token += block_rows()) {
-    const size_t id = embedding.batch.token_ids[token];
+    uint32_t id = embedding.batch.token_ids[token];
+    if (embedding.picks != nullptr && (id & kGpuPickOfRow) != 0) {
+      id = embedding.picks[id & ~kGpuPickOfRow];
+    }
     const size_t at = token * embedding.output_stride + column;
     if (id < embedding.row_begin || id - embedding.row_begin >= table.rows) {
       if (embedding.others_zero) embedding.output[at] = -0.0F;
       continue;
     }
-    const size_t row = id - embedding.row_begin;
+    const size_t row = size_t{id} - embedding.row_begin;
     const TableRow place = {table.planes, planes, row / kGpuPanelRows * planes.units,
                             static_cast<uint32_t>(row % kGpuPanelRows)};
     const float value = table_value<kFormat>(place, column);

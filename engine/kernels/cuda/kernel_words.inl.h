@@ -23,6 +23,13 @@ GPU_FUNCTION float gated_by_silu(float y, float up) {
   return multiply(y / (1 + exponential_of(-y)), up);
 }
 
+// The results of the pass at hand (GpuBatchCounts::result_offset).
+template <typename Result>
+GPU_FUNCTION Result* behind(Result* first, const uint32_t* result_offset) {
+  if (result_offset == nullptr) return first;
+  return reinterpret_cast<Result*>(reinterpret_cast<std::byte*>(first) + *result_offset);
+}
+
 // A logit as a number that is greater the likelier it is, and never 0, which is no entry's. One
 // that is no number counts as the least there is.
 GPU_FUNCTION uint32_t likelihood_key(float logit) {

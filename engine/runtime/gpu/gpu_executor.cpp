@@ -19,8 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// For a GPU that NCCL has let go of to be done with the rest, or one to say that it waits.
-constexpr std::chrono::milliseconds kLastWait{200};
 constexpr int kLastLooks = 3;
 
 // All tables', in order.
@@ -90,7 +88,10 @@ Result<void> GpuExecutor::allocate(const Plan& sizes, int node, const HostShare&
   };
   const HostRequest host_requests[] = {
       {staging_, staging_bytes(sizes, has_logits), "what is copied to a GPU"},
-      {candidates_, has_logits ? std::get<GpuAreas>(sizes.areas).candidate_bytes : 0,
+      {staging_ahead_, has_logits ? gpu_batch_bytes(std::get<GpuAreas>(sizes.areas).limits) : 0,
+       "what is copied to a GPU ahead"},
+      {candidates_,
+       has_logits ? kGpuPassesAtOnce * std::get<GpuAreas>(sizes.areas).candidate_bytes : 0,
        "the likeliest logits"},
   };
   for (const HostRequest& request : host_requests) {
@@ -273,10 +274,14 @@ Result<void> GpuExecutor::prepare(const Plan& plan, const ArenaAddresses& addres
   program_ = std::make_unique<GpuProgram>(plan, addresses, peers, platform_, *library_, links_,
                                           reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
   if (auto prepared = program_->prepare(stream_->handle()); !prepared) return prepared;
+  auto event = device_->make_event();
+  if (!event) return std::unexpected(event.error());
+  first_ended_ = std::move(*event);
   if (auto waited = wait(); !waited) return waited;
   if (auto filled = fill_constants(); !filled) return filled;
   if (auto cleared = clear_counters(); !cleared) return cleared;
   find_hand_overs();
+  is_alone_ = computes_alone();
   return among_processors_ ? Result<void>() : record();
 }
 
@@ -331,8 +336,9 @@ Result<void> GpuExecutor::exchange_first() {
 }
 
 // A rank that waits for another in vain says so in its word, and goes on.
-Result<void> GpuExecutor::wait(std::chrono::nanoseconds deadline) {
-  if (auto waited = stream_->wait(deadline); !waited) return who_hangs(waited.error());
+Result<void> GpuExecutor::wait(std::chrono::nanoseconds deadline, const GpuEvent* event) {
+  auto waited = event == nullptr ? stream_->wait(deadline) : stream_->wait_until(*event, deadline);
+  if (!waited) return who_hangs(waited.error());
   if (library_ != nullptr) {
     if (auto state = library_->state(); !state) return state;
   }
@@ -416,8 +422,8 @@ Result<void> GpuExecutor::record() {
 
 // Returns the number of the staging's bytes that are to be copied. The places of tokens and rows
 // are the chunk's own.
-size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows) {
-  GpuBatchWriter writer(staging_.data(), areas_->limits);
+size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows, size_t turn) {
+  GpuBatchWriter writer(staging(turn), areas_->limits);
   for (size_t sequence = 0; sequence < batch.sequence_count(); ++sequence) {
     writer.add_sequence(
         std::span(batch.page_tables).subspan(sequence * batch.group_count, batch.group_count));
@@ -425,7 +431,8 @@ size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows) {
   size_t row = rows.begin;
   for (size_t index = tokens.begin; index < tokens.end; ++index) {
     const BatchToken& token = batch.tokens[index];
-    const auto id = static_cast<uint32_t>(token.token);
+    const uint32_t id = batch.picked_rows.empty() ? static_cast<uint32_t>(token.token)
+                                                  : kGpuPickOfRow | batch.picked_rows[index];
     if (index < batch.generated_tokens) {
       writer.add_generated(id, token.position, token.sequence);
     } else {
@@ -440,6 +447,7 @@ size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows) {
     ++row;
   }
   writer.end();
+  writer.batch().counts->result_offset = static_cast<uint32_t>(turn * areas_->candidate_bytes);
   shape_ = round_up_shape(*writer.batch().counts);
   return writer.used_bytes();
 }
@@ -504,9 +512,7 @@ Result<void> GpuExecutor::compute(const Batch& batch, Range tokens, Range rows,
                                   Clock::time_point begin) {
   if (auto begun = this->begin(batch, tokens, rows); !begun) return begun;
   if (auto taken = take_rows(tokens.size(), begin); !taken) return taken;
-  const auto recorded = recordings_.find(shape_);
-  auto computed = recorded != recordings_.end() ? stream_->play(*recorded->second)
-                                                : enqueue(program_->steps(), begin);
+  auto computed = play_or_enqueue(begin);
   if (computed) computed = give_rows(tokens.size(), begin);
   if (computed && has_chunks_ && logits_.size_bytes() > 0) {
     computed = results_.keep(*stream_, *plan_, chunk_places(), tokens, rows);
@@ -516,9 +522,15 @@ Result<void> GpuExecutor::compute(const Batch& batch, Range tokens, Range rows,
   return computed;
 }
 
+Result<void> GpuExecutor::play_or_enqueue(Clock::time_point begin) {
+  const auto recorded = recordings_.find(shape_);
+  return recorded != recordings_.end() ? stream_->play(*recorded->second)
+                                       : enqueue(program_->steps(), begin);
+}
+
 GpuPassResults::Places GpuExecutor::chunk_places() const {
   return {addresses_->at(plan_->logits), addresses_->at(plan_->hidden.residual),
-          candidates_.data()};
+          candidates_.data() + turn_ * areas_->candidate_bytes};
 }
 
 Result<void> GpuExecutor::take_rows(size_t tokens, Clock::time_point begin) {
@@ -562,6 +574,7 @@ void GpuExecutor::count_exchange(std::span<const BatchToken> tokens) {
 
 Result<std::span<const float>> GpuExecutor::fetch(const float* from, size_t count) {
   const size_t bytes = count * sizeof(float);
+  CHECK(started_count_ == 0, "a row is read while the next pass computes");
   CHECK(bytes <= staging_.size_bytes(), "{} floats are read at once", count);
   if (auto used = device_->use(); !used) return std::unexpected(used.error());
   if (auto copied = stream_->copy(staging_.data(), from, bytes); !copied) {

@@ -2,6 +2,7 @@
 // drives it.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <map>
@@ -39,6 +40,8 @@ class GpuExecutor {
  public:
   // NCCL's time for finding and connecting the GPUs.
   static constexpr std::chrono::seconds kJoinDeadline{60};
+  // For a GPU that NCCL has let go of to be done with the rest, or one to say that it waits.
+  static constexpr std::chrono::milliseconds kLastWait{200};
 
   // Fails with kMachineRefused.
   static Result<std::unique_ptr<GpuExecutor>> open(const GpuPlatform& platform, int gpu);
@@ -84,6 +87,18 @@ class GpuExecutor {
   // Computes a pass, by one thread at a time; when it returns, the logits are there, and their
   // candidates. Allocates nothing. After a failure nothing more can be computed.
   Result<void> run(const Batch& batch);
+  // If this GPU computes the whole model by itself (after prepare()), a pass is also run in two
+  // calls: start() enqueues it, end() waits for it as run() does.
+  bool is_alone() const { return is_alone_; }
+  Result<void> start(const Batch& batch);
+  // Enqueues one more behind it, whose tokens are picks of its rows (Batch::picked_rows). False:
+  // settings or the pass's shape, which is not recorded, do not let it, and nothing has happened.
+  // Each end() then ends one of both, in their order. The deadline of the second counts from the
+  // end of the first; between both, results are the first one's, and rows cannot be fetched.
+  Result<bool> start_ahead(const Batch& batch);
+  // Whether it ever does.
+  bool starts_ahead() const { return is_alone_ && settings().pass_ahead; }
+  Result<void> end();
   // The same in parts, among processors: begin(), then run_steps() of the plan's steps in order,
   // without those that sum; what a part has computed is there when it returns.
   Result<void> begin(const Batch& batch);
@@ -149,6 +164,7 @@ class GpuExecutor {
   Result<void> take_link(NcclRanks& joined, size_t rank, size_t rank_count, size_t floats);
   Result<void> compute(const Batch& batch);
   Result<void> enqueue(Range steps, std::chrono::steady_clock::time_point begin);
+  Result<void> play_or_enqueue(std::chrono::steady_clock::time_point begin);
   // One chunk of a pass that began then; `rows`: of logits, that its tokens want.
   Result<void> compute(const Batch& batch, Range tokens, Range rows,
                        std::chrono::steady_clock::time_point begin);
@@ -161,10 +177,12 @@ class GpuExecutor {
     return has_chunks_ ? results_.places() : chunk_places();
   }
   void find_hand_overs();
+  bool computes_alone() const;
   void count_exchange(std::span<const BatchToken> tokens);
   uint64_t exchange_time() const;  // so far, in nanoseconds
   Result<void> wait() { return wait(settings().pass_deadline); }
-  Result<void> wait(std::chrono::nanoseconds deadline);
+  // For what was before the event; null: for everything.
+  Result<void> wait(std::chrono::nanoseconds deadline, const GpuEvent* event = nullptr);
   Result<void> wait_since(std::chrono::steady_clock::time_point begin);
   std::unexpected<Error> who_hangs(const Error& error);
   std::unexpected<Error> did_not_come(size_t rank);
@@ -174,7 +192,10 @@ class GpuExecutor {
   Result<void> record();
   Result<void> fill_constants();
   Result<void> clear_counters();
-  size_t write_batch(const Batch& batch, Range tokens, Range rows);
+  size_t write_batch(const Batch& batch, Range tokens, Range rows, size_t turn = 0);
+  std::byte* staging(size_t turn) const {
+    return turn == 0 ? staging_.data() : staging_ahead_.data();
+  }
 
   const GpuPlatform& platform_;
   std::unique_ptr<GpuDevice> device_;
@@ -183,11 +204,12 @@ class GpuExecutor {
   GpuMemory exchange_;
   GpuMemory kv_;
   GpuMemory logits_;
-  GpuMemory mailbox_;      // of several ranks
-  GpuMemory received_;     // what other ranks send by NCCL
-  NodeMemory staging_;     // of the host: what is copied to the GPU before a pass, or from it after
-  NodeMemory candidates_;  // of the logits
-  NodeMemory report_;      // a Report, of exchanges over peer memory
+  GpuMemory mailbox_;   // of several ranks
+  GpuMemory received_;  // what other ranks send by NCCL
+  NodeMemory staging_;  // of the host: what is copied to the GPU before a pass, or from it after
+  NodeMemory staging_ahead_;  // likewise, of every second pass that is started ahead
+  NodeMemory candidates_;     // of the logits, of two passes in turns
+  NodeMemory report_;         // a Report, of exchanges over peer memory
   std::vector<GpuMemory> pinned_;
   GpuLinks links_;
   HandOver taken_;  // before the rank's first layer
@@ -195,6 +217,17 @@ class GpuExecutor {
   GpuPassResults results_;
   bool has_chunks_ = false;  // the last pass, several
   bool among_processors_ = false;
+  bool is_alone_ = false;  // computes_alone(), once prepared
+  // Passes that have been started and not ended.
+  struct StartedPass {
+    std::chrono::steady_clock::time_point at;
+    size_t turn = 0;  // the place of its batch on the host, and of its results
+  };
+  std::array<StartedPass, kGpuPassesAtOnce> started_;
+  size_t started_count_ = 0;
+  size_t turn_ = 0;                        // of the pass that was ended last
+  std::unique_ptr<GpuEvent> first_ended_;  // of two passes that have been started
+  std::chrono::steady_clock::time_point last_end_;
   const Plan* plan_ = nullptr;
   const ArenaAddresses* addresses_ = nullptr;
   const GpuAreas* areas_ = nullptr;  // the plan's

@@ -25,6 +25,7 @@ struct GpuSettings {
   static constexpr std::chrono::seconds kPassDeadline{4};
 
   bool launch_overlap = true;    // the next kernel's blocks may begin while those before end
+  bool pass_ahead = true;        // a pass may be enqueued while the one before it runs
   bool nccl_peer_access = true;  // NCCL may use peer access; false: it goes through the host
   // The longest that a pass may take: then the GPU counts as lost. More for profilers and
   // sanitizers, under which kernels take many times as long.

@@ -48,6 +48,7 @@ class GpuProgram::Builder {
   void add(const EmbedStep& step) {
     launches_.emplace_back(GpuEmbedding{.batch = batch_,
                                         .table = matrix_at(step.table),
+                                        .picks = at(areas_.picks),
                                         .row_begin = step.row_begin,
                                         .output = at(step.output),
                                         .output_stride = step.output_stride});
@@ -275,7 +276,9 @@ class GpuProgram::Builder {
                      .columns = plan_.vocabulary_size,
                      .words = at(areas_.candidate_words),
                      .maxima = at(areas_.logit_maxima),
-                     .rows = candidates};
+                     .picks = at(areas_.picks),
+                     .rows = candidates,
+                     .result_offset = &batch_.counts->result_offset};
       search.draw = {.row_count = &batch_.counts->logits,
                      .requests = batch_.draws,
                      .logits = at(plan_.logits),
@@ -283,7 +286,9 @@ class GpuProgram::Builder {
                      .columns = plan_.vocabulary_size,
                      .maxima = at(areas_.logit_maxima),
                      .sums = at(areas_.draw_sums),
-                     .drawn = reinterpret_cast<GpuDrawn*>(candidates + plan_.logit_rows)};
+                     .picks = at(areas_.picks),
+                     .drawn = reinterpret_cast<GpuDrawn*>(candidates + plan_.logit_rows),
+                     .result_offset = &batch_.counts->result_offset};
     }
     launches_.emplace_back(search);
   }

@@ -88,11 +88,32 @@ bool GpuRank::is_driven_by_caller() const {
 
 void GpuRank::begin(const PassInput& input) {
   input_ = &input;
-  if (!is_driven_by_caller()) workers().begin(job_);
+  if (executor_->is_alone()) {
+    begun_ticks_ = ticks_now();
+    result_ = executor_->start(*input.batch);
+  } else if (!is_driven_by_caller()) {
+    workers().begin(job_);
+  }
+}
+
+Result<bool> GpuRank::begin_ahead(const PassInput& input) {
+  if (!result_) return false;  // finish() tells
+  return executor_->start_ahead(*input.batch);
+}
+
+// A pass that was begun ahead runs from the end of the one before.
+Result<void> GpuRank::end_started() {
+  if (!result_) return result_;
+  auto ended = executor_->end();
+  const uint64_t now = ticks_now();
+  counters(0).gpu_ticks.add(now - std::exchange(begun_ticks_, now));
+  return ended;
 }
 
 Result<void> GpuRank::finish() {
-  if (is_driven_by_caller()) {
+  if (executor_->is_alone()) {
+    result_ = end_started();
+  } else if (is_driven_by_caller()) {
     run_alone();
   } else {
     workers().finish();
@@ -140,8 +161,9 @@ FoundCandidates GpuRank::candidates(size_t row, const LogitDrawRequest& request)
   FoundCandidates candidates{.tokens = std::span(found.tokens, found.count),
                              .logits = std::span(found.logits, found.count),
                              .finite = found.not_finite == 0};
+  const GpuDrawn& drawn = executor_->drawn()[row];
+  candidates.pick = drawn.pick;
   if (request.inverse_temperature != 0.0F) {
-    const GpuDrawn& drawn = executor_->drawn()[row];
     candidates.draw = {request, drawn.sum, drawn.token};
   }
   return candidates;

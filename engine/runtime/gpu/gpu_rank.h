@@ -30,6 +30,8 @@ class GpuRank final : public Rank {
   RankNeeds needs() const override;
   void begin(const PassInput& input) override;
   Result<void> finish() override;
+  Result<bool> begin_ahead(const PassInput& input) override;
+  bool begins_ahead() const override { return executor_->starts_ahead(); }
   bool has_waited_in_vain() const override { return executor_->has_waited_in_vain(); }
   bool finds_candidates() const override { return executor_->candidates() != nullptr; }
   FoundCandidates candidates(size_t row, const LogitDrawRequest& request) const override;
@@ -43,6 +45,7 @@ class GpuRank final : public Rank {
   GpuRank(const RankPlace& place, Workers& workers, std::unique_ptr<GpuExecutor> executor);
   bool is_driven_by_caller() const;
   void run_alone();
+  Result<void> end_started();
   void run_among_processors();
 
   std::unique_ptr<GpuExecutor> executor_;
@@ -50,6 +53,7 @@ class GpuRank final : public Rank {
   std::function<void(size_t worker)> job_;  // made once: a pass allocates nothing
   const PassInput* input_ = nullptr;        // of the pass at hand
   Result<void> result_;                     // its
+  uint64_t begun_ticks_ = 0;                // of a pass in two calls: when it began to run
   std::vector<TaskCounter> tasks_;          // one per step of the plan
   std::vector<float> residual_;             // one hidden row as it was read
   std::vector<float> norm_weights_;         // once they have been asked for

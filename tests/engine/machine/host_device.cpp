@@ -135,7 +135,10 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   Result<void> begin_recording() override;
   Result<std::unique_ptr<GpuRecording>> end_recording() override;
   Result<void> play(const GpuRecording& recording) override;
-  Result<void> wait(std::chrono::nanoseconds deadline) override;
+  Result<void> wait(std::chrono::nanoseconds deadline) override {
+    return wait_for_end(deadline, [] { return false; });
+  }
+  Result<void> wait_until(const GpuEvent& event, std::chrono::nanoseconds deadline) override;
 
   void enqueue_kernel(Kernel begin) override;
   void enqueue_library(std::function<void()> work) override;
@@ -143,18 +146,22 @@ class HostDeviceStream final : public GpuStream, public HostStream {
 
  private:
   using Rest = std::move_only_function<void()>;
+  // Whether what is waited for has come before the end of all that is enqueued.
+  using HasCome = std::function<bool()>;
 
   void launch(Step step);
   void enqueue(Step step);
   void run_unless_late();
   void count_ahead();
   // False: something waits for another stream.
-  bool run_enqueued();
+  bool run_enqueued(const HasCome& has_come = [] { return false; });
   // The same until `deadline` where that is an event of another stream.
-  bool run_until(std::chrono::steady_clock::time_point deadline);
+  bool run_until(std::chrono::steady_clock::time_point deadline, const HasCome& has_come);
   bool run_first();
   // False: it goes on.
-  bool run_for(std::chrono::nanoseconds patience, std::chrono::steady_clock::time_point deadline);
+  bool run_for(std::chrono::nanoseconds patience, std::chrono::steady_clock::time_point deadline,
+               const HasCome& has_come);
+  Result<void> wait_for_end(std::chrono::nanoseconds deadline, const HasCome& has_come);
   void count(size_t HostGpu::Counts::*what) {
     const std::lock_guard lock(gpu_.mutex_);
     ++(gpu_.state_.counts.*what);
@@ -195,10 +202,14 @@ void HostDeviceStream::count_ahead() {
   gpu_.state_.counts.ahead_max = std::max(gpu_.state_.counts.ahead_max, ahead_);
 }
 
-bool HostDeviceStream::run_enqueued() {
-  while (!enqueued_.empty() && run_first()) enqueued_.pop_front();
-  waits_ = !enqueued_.empty();
-  return !waits_;
+bool HostDeviceStream::run_enqueued(const HasCome& has_come) {
+  waits_ = false;
+  while (!enqueued_.empty() && !has_come()) {
+    waits_ = !run_first();
+    if (waits_) return false;
+    enqueued_.pop_front();
+  }
+  return true;
 }
 
 // A kernel that follows another one begins as early as a GPU lets it: when that one has begun, and
@@ -218,8 +229,9 @@ bool HostDeviceStream::run_first() {
   return true;
 }
 
-bool HostDeviceStream::run_until(std::chrono::steady_clock::time_point deadline) {
-  while (!run_enqueued()) {
+bool HostDeviceStream::run_until(std::chrono::steady_clock::time_point deadline,
+                                 const HasCome& has_come) {
+  while (!run_enqueued(has_come)) {
     if (!awaits_event_ || std::chrono::steady_clock::now() > deadline) return false;
     std::this_thread::sleep_for(kBetweenLooks);
   }
@@ -227,9 +239,11 @@ bool HostDeviceStream::run_until(std::chrono::steady_clock::time_point deadline)
 }
 
 bool HostDeviceStream::run_for(std::chrono::nanoseconds patience,
-                               std::chrono::steady_clock::time_point deadline) {
+                               std::chrono::steady_clock::time_point deadline,
+                               const HasCome& has_come) {
   if (!outlasting_.valid()) {
-    outlasting_ = std::async(std::launch::async, [this, deadline] { return run_until(deadline); });
+    outlasting_ =
+        std::async(std::launch::async, [=, this] { return run_until(deadline, has_come); });
   }
   return outlasting_.wait_for(patience) == std::future_status::ready && outlasting_.get();
 }
@@ -336,14 +350,26 @@ Result<void> HostDeviceStream::play(const GpuRecording& recording) {
   return {};
 }
 
-Result<void> HostDeviceStream::wait(std::chrono::nanoseconds deadline) {
+Result<void> HostDeviceStream::wait_until(const GpuEvent& event,
+                                          std::chrono::nanoseconds deadline) {
+  const auto& awaited = dynamic_cast<const HostEvent&>(event);
+  CHECK(&awaited.gpu() == &gpu_, "gpu{} is waited for by an event of gpu{}", gpu_.index(),
+        awaited.gpu().index());
+  return wait_for_end(deadline, [rounds = awaited.rounds()] {
+    return rounds->come.load(std::memory_order_acquire) ==
+           rounds->recorded.load(std::memory_order_relaxed);
+  });
+}
+
+Result<void> HostDeviceStream::wait_for_end(std::chrono::nanoseconds deadline,
+                                            const HasCome& has_come) {
   CHECK(recording_ == nullptr, "gpu{} is waited for while it records", gpu_.index());
   if (!gpu_.call()) return lost(gpu_, "waiting for it");
   const auto hangs = gpu_.hangs();
   if (hangs) std::this_thread::sleep_for(*hangs);
   const auto outlasts = gpu_.outlasts();
   const auto end = std::chrono::steady_clock::now() + deadline;
-  if (!hangs && (outlasts ? run_for(*outlasts, end) : run_until(end))) {
+  if (!hangs && (outlasts ? run_for(*outlasts, end, has_come) : run_until(end, has_come))) {
     ahead_ = 0;
     return {};
   }

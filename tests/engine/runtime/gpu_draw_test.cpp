@@ -48,6 +48,43 @@ GpuDrawRequest gpu_request(const LogitDrawRequest& request) {
   return {request.inverse_temperature, request.weight_min, request.uniform};
 }
 
+// Without a draw the likeliest token stays what is picked.
+TEST(GpuDraw, takes_the_place_of_the_likeliest_token) {
+  const size_t columns = 700;
+  std::vector<float> logits(3 * columns);
+  std::mt19937_64 random(5);
+  std::normal_distribution<float> normal(0, 3);
+  for (float& logit : logits) logit = normal(random);
+  std::vector<float> maxima;
+  for (size_t row = 0; row < 3; ++row) {
+    maxima.push_back(
+        *std::max_element(logits.begin() + row * columns, logits.begin() + (row + 1) * columns));
+  }
+  const std::vector<GpuDrawRequest> requests = {{}, {.inverse_temperature = 1, .uniform = 0.7}, {}};
+  std::vector<uint32_t> picks = {11, 12, 13};
+  std::vector<double> sums(3 * gpu_draw_blocks(columns));
+  std::vector<GpuDrawn> drawn(6, {-5.0, -5, -5});
+  const std::vector<uint32_t> numbers = {3, 3 * sizeof(GpuDrawn)};
+  gpu_draw_tokens(nullptr, {.row_count = numbers.data(),
+                            .requests = requests.data(),
+                            .logits = logits.data(),
+                            .stride = columns,
+                            .columns = columns,
+                            .maxima = maxima.data(),
+                            .sums = sums.data(),
+                            .picks = picks.data(),
+                            .drawn = drawn.data(),
+                            .result_offset = numbers.data() + 1,
+                            .grid_rows = 2});
+  for (size_t row = 0; row < 3; ++row) EXPECT_EQ(drawn[row].pick, -5);
+  EXPECT_EQ(drawn[3].pick, 11);
+  EXPECT_EQ(drawn[3].token, -5);
+  EXPECT_EQ(drawn[5].pick, 13);
+  EXPECT_GE(drawn[4].token, 0);
+  EXPECT_EQ(drawn[4].pick, drawn[4].token);
+  EXPECT_EQ(picks, (std::vector<uint32_t>{11, static_cast<uint32_t>(drawn[4].token), 13}));
+}
+
 TEST(GpuDraw, is_the_samplers_for_every_temperature_and_size) {
   std::mt19937_64 random(11);
   for (const size_t columns : {size_t{1}, size_t{255}, size_t{300}, size_t{9000}, size_t{70'001}}) {

@@ -98,7 +98,8 @@ GpuPassShape shape_of(uint32_t tokens, uint32_t units) {
                          .logits = tokens,
                          .attention_units = units,
                          .prompt_tiles = 0,
-                         .sequences = tokens});
+                         .sequences = tokens,
+                         .result_offset = 0});
 }
 
 TEST(GpuRankFaults, every_pass_that_generates_has_a_recording_and_no_recording_has_none) {

@@ -64,7 +64,8 @@ std::vector<float> random_row(const Case& wanted, std::mt19937_64& random) {
 
 struct Count {
   size_t picks = 0;
-  size_t sure = 0;  // from candidates alone
+  size_t plain = 0;  // that a GPU makes itself
+  size_t sure = 0;   // from candidates alone
 };
 
 // As a GPU draws from a row.
@@ -95,7 +96,15 @@ Count expect_same_picks(const Case& wanted, std::mt19937_64& random, int steps) 
     if (wanted.draws && wanted.masked.empty()) {
       candidates.all.draw = draw_from(logits, sparing.draw_request());
     }
+    const bool sees_all = wanted.masked.empty() && wanted.banned.empty();
+    const bool is_drawn = wanted.draws || wanted.parameters.temperature == 0;
+    const bool is_plain = sparing.picks_plainly() && sees_all && is_drawn;
     const auto sure = sparing.sample(candidates.all, wanted.banned);
+    if (is_plain) {
+      ++count.plain;
+      const TokenId likeliest = candidates.all.tokens[0];
+      EXPECT_EQ(sure, candidates.all.draw ? candidates.all.draw->token : likeliest);
+    }
     const TokenId picked = sure ? *sure : sparing.sample(seen, wanted.banned);
     ++count.picks;
     count.sure += sure ? 1 : 0;
@@ -149,10 +158,12 @@ TEST(CandidateSampling, picks_the_token_of_the_whole_row_whatever_the_parameters
     const Count own = expect_same_picks(random_case(random), random, 6);
     count.picks += own.picks;
     count.sure += own.sure;
+    count.plain += own.plain;
   }
   // Neither way is left untried.
   EXPECT_GT(count.sure, count.picks / 4);
   EXPECT_LT(count.sure, count.picks * 3 / 4);
+  EXPECT_GT(count.plain, count.picks / 100);
 }
 
 // The parameters of most requests need no whole row.

@@ -113,6 +113,33 @@ TEST(GpuCandidates, zeros_are_equal_and_what_is_no_number_is_counted) {
   expect_candidates(find({extremes}, 1)[0], extremes);
 }
 
+// The results of the pass before stay where they are, and the likeliest tokens are kept.
+TEST(GpuCandidates, lie_behind_the_offset_of_the_pass) {
+  const std::vector<Row> rows = {random_row(9000, 1), random_row(9000, 2)};
+  std::vector<float> logits(rows[0]);
+  logits.insert(logits.end(), rows[1].begin(), rows[1].end());
+  std::vector<uint32_t> words(2 * gpu_candidate_words(9000));
+  std::vector<GpuCandidateRow> found(6);
+  for (GpuCandidateRow& row : found) row.count = 77;
+  std::vector<uint32_t> picks(3, 99'999);
+  const std::vector<uint32_t> numbers = {2, 3 * sizeof(GpuCandidateRow)};
+  gpu_find_candidates(nullptr, {.row_count = numbers.data(),
+                                .logits = logits.data(),
+                                .stride = 9000,
+                                .columns = 9000,
+                                .words = words.data(),
+                                .picks = picks.data(),
+                                .rows = found.data(),
+                                .result_offset = numbers.data() + 1,
+                                .grid_rows = 2});
+  for (const size_t row : {0U, 1U, 2U, 5U}) EXPECT_EQ(found[row].count, 77U);
+  for (const size_t row : {0U, 1U}) {
+    expect_candidates(found[3 + row], rows[row]);
+    EXPECT_EQ(picks[row], static_cast<uint32_t>(found[3 + row].tokens[0]));
+  }
+  EXPECT_EQ(picks[2], 99'999U);
+}
+
 TEST(GpuCandidates, rows_that_the_batch_does_not_have_are_left_alone) {
   const auto row_count = std::make_unique<uint32_t>(0);
   const auto found = std::make_unique<GpuCandidateRow>();

@@ -67,6 +67,34 @@ TEST_P(GpuEmbeddingOf, gives_the_tables_rows_bit_for_bit) {
   }
 }
 
+// A token that the pass before has picked, among others.
+TEST_P(GpuEmbeddingOf, looks_up_picks_of_rows) {
+  RandomEngine random(kSeed);
+  const Weights table(format(), /*rows=*/40, columns(), random);
+  GpuTestBatch batch({.tokens = 8, .sequences = 1, .pages = 1});
+  batch.writer().add_sequence(std::vector<uint32_t>{0});
+  const std::vector<uint32_t> picks = {31, 5, 39};
+  const std::vector<uint32_t> ids = {kGpuPickOfRow | 2, 7, kGpuPickOfRow | 0, kGpuPickOfRow | 1};
+  const std::vector<uint32_t> expected = {39, 7, 31, 5};
+  for (uint32_t token = 0; token < ids.size(); ++token) {
+    batch.writer().add_generated(ids[token], token, 0);
+  }
+  batch.writer().end();
+  std::vector<float> output(ids.size() * columns(), kLeftAlone);
+  gpu_embed_rows(nullptr, {.batch = batch.batch(),
+                           .table = table.matrix(),
+                           .picks = picks.data(),
+                           .output = output.data(),
+                           .output_stride = columns(),
+                           .grid_rows = 2});
+  for (size_t token = 0; token < ids.size(); ++token) {
+    const std::vector<float> row = table.row(expected[token]);
+    EXPECT_EQ(0,
+              std::memcmp(output.data() + token * columns(), row.data(), columns() * sizeof(float)))
+        << "token " << token;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Formats, GpuEmbeddingOf, testing::ValuesIn(every_format()),
                          name_of_format);
 
