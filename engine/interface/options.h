@@ -75,6 +75,7 @@ struct EngineOptions {
   HostOptions hosts = {};  // that compute the model together
   // Diagnostics of GPUs, as GpuSettings has them.
   bool gpu_launch_overlap = true;
+  bool gpu_pass_ahead = true;
   bool nccl_peer_access = true;
   uint32_t gpu_deadline_seconds = 4;
 };

@@ -141,6 +141,8 @@ struct EngineStatistics {
   uint64_t scratch_bytes = 0;
   std::vector<RankStatistics> ranks;  // none before the memory is taken
   uint64_t steps = 0;
+  uint64_t steps_ahead = 0;     // that began before the tokens of the one before were known
+  uint64_t steps_repeated = 0;  // begun ahead with another token than was picked: a fault
   // The engine's thread has last shown that it goes on: how long ago, and when (seconds since 1970;
   // 0 before the load). It does so at least once a second when there is nothing to do.
   double heartbeat_age_seconds = 0;

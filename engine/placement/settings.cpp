@@ -133,6 +133,7 @@ Result<Settings> parse(const EngineOptions& options, const KernelTable& kernels,
   settings.gpu_expert_layers = options.gpu_expert_layers;
   settings.reserved_cores = options.reserved_cores;
   settings.gpus = {.launch_overlap = options.gpu_launch_overlap,
+                   .pass_ahead = options.gpu_pass_ahead,
                    .nccl_peer_access = options.nccl_peer_access,
                    .pass_deadline = std::chrono::seconds(options.gpu_deadline_seconds)};
   return settings;

@@ -79,6 +79,8 @@ void EngineCounters::fill(EngineStatistics& statistics) const {
   statistics.stored_tokens = stored_tokens.load(kRelaxed);
   statistics.stored_seconds = stored_seconds.load(kRelaxed);
   statistics.steps = steps.load(kRelaxed);
+  statistics.steps_ahead = steps_ahead.load(kRelaxed);
+  statistics.steps_repeated = steps_repeated.load(kRelaxed);
   statistics.time_to_first_token_seconds = time_to_first_token_seconds.snapshot();
   statistics.inter_token_seconds = inter_token_seconds.snapshot();
   statistics.queue_seconds = queue_seconds.snapshot();

@@ -46,6 +46,8 @@ struct EngineCounters {
   std::atomic<uint64_t> stored_tokens = 0;
   std::atomic<double> stored_seconds = 0;
   std::atomic<uint64_t> steps = 0;
+  std::atomic<uint64_t> steps_ahead = 0;     // begun before the last one's tokens were known
+  std::atomic<uint64_t> steps_repeated = 0;  // of them computed again
   Histogram time_to_first_token_seconds;
   Histogram inter_token_seconds;
   Histogram queue_seconds;

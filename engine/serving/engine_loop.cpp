@@ -12,8 +12,12 @@
 namespace lockstep {
 namespace {
 
+double seconds_between(Generation::Clock::time_point start, Generation::Clock::time_point end) {
+  return std::chrono::duration<double>(end - start).count();
+}
+
 double seconds_since(Generation::Clock::time_point start) {
-  return std::chrono::duration<double>(Generation::Clock::now() - start).count();
+  return seconds_between(start, Generation::Clock::now());
 }
 
 }  // namespace
@@ -35,7 +39,7 @@ EngineLoop::EngineLoop(Executor& executor, const SchedulerLimits& limits,
       hooks_(std::move(hooks)),
       drafters_(drafters),
       throughput_(executor.pass_deadline()) {
-  batch_.group_count = limits.windows.size();
+  batch_.group_count = ahead_batch_.group_count = limits.windows.size();
   if (drafters_.row != nullptr && drafters_.row->repeats_answers) answers_.emplace();
   limit_prompts();
   activity_.enter(LoopPhase::kIdle);
@@ -128,6 +132,8 @@ bool EngineLoop::has_memory_for(const Part& part) {
 // Resets the scheduler, which may have stopped in the middle of a change. Requests that have begun
 // lose what they had computed and end; those that wait are queued again in the same order.
 void EngineLoop::start_over() {
+  executor_.finish_all();
+  ahead_ = false;
   by_sequence_.clear();
   scheduler_.reset();
   is_scheduler_changing_ = false;
@@ -190,6 +196,7 @@ void EngineLoop::accept(Inbox& inbox) {
     }
   }
   publish_gauges();
+  drop_ahead_if_void();
 }
 
 Wanted EngineLoop::wanted_of(const Generation& generation) const {
@@ -276,22 +283,26 @@ void EngineLoop::end(Generation& generation, FinishReason reason, const std::str
 }
 
 void EngineLoop::step() {
+  drop_ahead_if_void();
+  if (has_failure()) return;
   save_pages();
   const auto begin = Generation::Clock::now();
   if (auto drafted = propose_drafts(); !drafted) return fail(std::move(drafted.error()));
   const Schedule& schedule = scheduler_.next_batch(seconds_since(start_));
   if (schedule.chunks.empty()) return wait_for_store();
-  fill_batch(schedule);
+  const bool has_begun = take_ahead(schedule);
   const uint64_t number = counters_.steps.load(std::memory_order_relaxed) + 1;
   activity_.start_pass(number, schedule.chunks.size(),
                        batch_.tokens.size() - batch_.generated_tokens, batch_.generated_tokens);
   activity_.enter(LoopPhase::kComputing);
-  const auto start = Generation::Clock::now();
-  if (auto computed = compute(); !computed) {
+  // A pass that has begun ahead runs from the end of the one before.
+  const auto start = has_begun ? last_finish_ : Generation::Clock::now();
+  if (auto computed = compute(schedule, has_begun); !computed) {
     scheduler_.computed();  // it knows of no pass that has begun and not ended
     return fail(std::move(computed.error()));
   }
-  const double seconds = seconds_since(start);
+  last_finish_ = Generation::Clock::now();
+  const double seconds = seconds_between(start, last_finish_);
   activity_.enter(LoopPhase::kSampling);
   throughput_.add_pass(pass_tokens(schedule), seconds);
   limit_prompts();
@@ -305,8 +316,10 @@ void EngineLoop::step() {
   if (auto followed = follow_pass(schedule); !followed) return fail(std::move(followed.error()));
   has_pages_to_save_ = keeps_pages_;  // perhaps: the next turn looks
   if (executor_.failure()) return fail(*executor_.failure());
-  scheduler_.add_pass_seconds(seconds_since(begin) - stage_seconds_);
+  const auto end = ahead_ ? last_finish_ : Generation::Clock::now();
+  scheduler_.add_pass_seconds(seconds_between(has_begun ? start : begin, end) - stage_seconds_);
   publish_gauges();
+  drop_ahead_if_void();
 }
 
 // Before pages are handed out for the next pass; while there is nothing else to do, all of them
@@ -346,17 +359,11 @@ void EngineLoop::wait_for_store() {
   if (inbox_.empty()) wake_.wait_until(mutex_, ConditionVariable::deadline_in(kPause));
 }
 
-Result<void> EngineLoop::compute() {
-  if (hooks_.before) {
-    if (auto going = hooks_.before(); !going) return going;
-  }
-  return executor_.run(batch_);
-}
-
 // Everything else is refused before a client's callback tells it that its request has failed.
 void EngineLoop::fail(Error error) {
   log_surely(
       [&] { spdlog::critical("a pass has failed, and the engine with it: {}", error.message); });
+  ahead_ = false;  // nothing more is asked of the executor
   const Error* kept = nullptr;
   {
     const MutexLock lock(mutex_);
@@ -442,6 +449,11 @@ void EngineLoop::postprocess(const Schedule& schedule) {
   size_t row = 0;
   for (const Chunk& chunk : schedule.chunks) {
     if (executor_.failure()) return;  // nothing more can be read
+    if (chunk.ended) {                // of a pass that began ahead
+      token += chunk.count;
+      row += chunk.count;
+      continue;
+    }
     Generation& generation = *by_sequence_.at(chunk.sequence);
     const size_t first_token = token;
     const size_t first_row = row;
@@ -477,7 +489,8 @@ void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t r
   drafts_.assign(drafted.begin(), drafted.end());
   count_draft(generation, chunk);
   for (size_t index = chunk.logits_begin; index < end; ++index) {
-    LogitRow logits = executor_.logits(row++);
+    const size_t own_row = row++;
+    LogitRow logits = executor_.logits(own_row);
     if (!logits.is_finite()) return discard(generation);
     if (generation.wants_prompt_logits()) {
       const auto all = logits.all();
@@ -487,7 +500,7 @@ void EngineLoop::use_logits(Generation& generation, const Chunk& chunk, size_t r
     if (!chunk.sample || index + 1 < known) continue;
     const size_t place = index + 1 - known;
     // The generation may be gone after this.
-    if (!advance(generation, logits, place)) return;
+    if (!advance(generation, own_row, logits, place)) return;
   }
 }
 
@@ -504,7 +517,7 @@ void EngineLoop::discard(Generation& generation) {
 
 // A token is counted before the client's callback runs. True: it is the one at `place` of the draft
 // in drafts_, so the pass has the row behind it, and the request goes on.
-bool EngineLoop::advance(Generation& generation, LogitRow& logits, size_t place) {
+bool EngineLoop::advance(Generation& generation, size_t row, LogitRow& logits, size_t place) {
   const auto ended = generation.advance(logits, [&] {
     counters_.generated_tokens.fetch_add(1, std::memory_order_relaxed);
     if (place < drafts_.size() && generation.tokens().back() == drafts_[place]) {
@@ -524,6 +537,7 @@ bool EngineLoop::advance(Generation& generation, LogitRow& logits, size_t place)
     retire(generation);
     return false;
   }
+  check_pick(row, generation.tokens().back());
   is_scheduler_changing_ = true;
   const bool goes_on = scheduler_.append_token(generation.sequence, generation.tokens().back());
   is_scheduler_changing_ = false;
@@ -542,31 +556,6 @@ void EngineLoop::retire(Generation& generation, bool usable) {
   if (drafters_.stage != nullptr) drafters_.stage->forget(generation.sequence);
   by_sequence_.erase(generation.sequence);
   leave(generation);
-}
-
-// Removes a request that the scheduler no longer holds. Takes no memory.
-void EngineLoop::leave(Generation& generation) {
-  if (!generation.started) {
-    counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
-  }
-  if (!generation.pooled) throughput_.add_request(generation.generated_count());
-  const Place place = place_of(generation);
-  generations_.erase(generation.id());
-  publish_gauges();
-  give_up(place);
-}
-
-EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
-  return {generation.id(), generation.submission, generation.places, generation.queued_tokens(),
-          !generation.started};
-}
-
-void EngineLoop::give_up(const Place& place) {
-  const MutexLock lock(mutex_);
-  open_.erase(place.id);
-  shares_.end(place.group, place.count, place.prompt_tokens, place.waits);
-  note_shares();
-  changed_.notify_all();
 }
 
 void EngineLoop::publish_counters() {

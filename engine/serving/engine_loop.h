@@ -144,7 +144,14 @@ class EngineLoop {
   void save_pages();
   void save_all_pages();
   void wait_for_store() LOCKSTEP_EXCLUDES(mutex_);
-  Result<void> compute();
+  Result<void> compute(const Schedule& schedule, bool has_begun);
+  Result<void> begin_pass();
+  Result<void> begin_ahead(const Schedule& schedule);
+  void fill_ahead(const Schedule& schedule, const Schedule& promised);
+  bool picks_plainly(const Schedule& schedule) const;
+  void check_pick(size_t row, TokenId token);
+  void drop_ahead_if_void();
+  bool take_ahead(const Schedule& schedule);
   void fail(Error error) LOCKSTEP_EXCLUDES(mutex_);
   bool has_failure() const LOCKSTEP_EXCLUDES(mutex_);
   void end_failed();
@@ -159,7 +166,7 @@ class EngineLoop {
   void use_hidden_rows(Generation& generation, const Chunk& chunk, size_t first_token);
   EngineCounters::Drafts& counters_of(const Generation& generation);
   void count_draft(Generation& generation, const Chunk& chunk);
-  bool advance(Generation& generation, LogitRow& logits, size_t place);
+  bool advance(Generation& generation, size_t row, LogitRow& logits, size_t place);
   void discard(Generation& generation);
   void retire(Generation& generation, bool usable = true);
   void leave(Generation& generation);
@@ -185,13 +192,17 @@ class EngineLoop {
   Throughput throughput_;
   const Generation::Clock::time_point start_ = Generation::Clock::now();  // the scheduler's 0
   Batch batch_;
-  std::vector<float> hidden_rows_;         // reused
-  std::vector<TokenId> drafts_;            // likewise, of one sequence
-  std::vector<TokenId> earlier_drafts_;    // likewise, from earlier answers
-  std::optional<EarlierAnswers> answers_;  // none: no drafts are made from them
-  size_t learned_ = 0;                     // tokens that drafters were told before this pass
-  std::vector<Generation*> staged_;        // for which the stage is to draft before this pass
-  double stage_seconds_ = 0;               // that it took
+  Batch ahead_batch_;                          // of the pass that has begun ahead
+  bool ahead_ = false;                         // the scheduler's promised pass has begun
+  bool is_ahead_wrong_ = false;                // with another token than was picked
+  Generation::Clock::time_point last_finish_;  // of a pass
+  std::vector<float> hidden_rows_;             // reused
+  std::vector<TokenId> drafts_;                // likewise, of one sequence
+  std::vector<TokenId> earlier_drafts_;        // likewise, from earlier answers
+  std::optional<EarlierAnswers> answers_;      // none: no drafts are made from them
+  size_t learned_ = 0;                         // tokens that drafters were told before this pass
+  std::vector<Generation*> staged_;            // for which the stage is to draft before this pass
+  double stage_seconds_ = 0;                   // that it took
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 

@@ -147,4 +147,29 @@ void EngineLoop::run_if_idle(const std::function<void()>& task) {
   while (inbox_.task == &task) changed_.wait(mutex_);
 }
 
+// Removes a request that the scheduler no longer holds. Takes no memory.
+void EngineLoop::leave(Generation& generation) {
+  if (!generation.started) {
+    counters_.waiting_prompt_tokens.fetch_sub(generation.prompt_count(), std::memory_order_relaxed);
+  }
+  if (!generation.pooled) throughput_.add_request(generation.generated_count());
+  const Place place = place_of(generation);
+  generations_.erase(generation.id());
+  publish_gauges();
+  give_up(place);
+}
+
+EngineLoop::Place EngineLoop::place_of(const Generation& generation) {
+  return {generation.id(), generation.submission, generation.places, generation.queued_tokens(),
+          !generation.started};
+}
+
+void EngineLoop::give_up(const Place& place) {
+  const MutexLock lock(mutex_);
+  open_.erase(place.id);
+  shares_.end(place.group, place.count, place.prompt_tokens, place.waits);
+  note_shares();
+  changed_.notify_all();
+}
+
 }  // namespace lockstep

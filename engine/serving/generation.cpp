@@ -165,6 +165,12 @@ LogitDrawRequest Generation::draw_request(size_t ahead) const {
   return sampler_.draw_request(ahead);
 }
 
+bool Generation::picks_plainly() const {
+  if (pooled || matcher_ || reasoning_ || request_.logprobs || wants_prompt_logits()) return false;
+  if (request_.max_tokens == 0 || generated_count() < request_.min_tokens) return false;
+  return sampler_.picks_plainly();
+}
+
 size_t Generation::fitting_drafts(std::span<const TokenId> drafts) {
   return matcher_ ? matcher_->fitting(drafts) : drafts.size();
 }

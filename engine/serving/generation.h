@@ -51,6 +51,10 @@ class Generation {
   // advance() draws from the logits itself. `ahead`: of the call that comes so many after the next.
   LogitDrawRequest draw_request(size_t ahead = 0) const;
 
+  // The next token is sure to be draw_request()'s draw, or without one the likeliest, and no more
+  // of the row is needed than candidates: nothing bans, forces or describes it.
+  bool picks_plainly() const;
+
   // How many of the drafted tokens, from the first one on, the grammar would allow.
   size_t fitting_drafts(std::span<const TokenId> drafts);
   // Writes tokens of the text that the grammar leaves no other for; returns how many.

@@ -115,6 +115,14 @@ void add_steps(const EngineStatistics& statistics, const MetricLabels& model, Fa
                                   {{statistics.heartbeat_timestamp_seconds, model}}));
   families.push_back(counter_family("lockstep_steps_total", "Passes through the model.",
                                     {{real(statistics.steps), model}}));
+  families.push_back(counter_family("lockstep_steps_ahead_total",
+                                    "Passes that began before the tokens of the one before were "
+                                    "known.",
+                                    {{real(statistics.steps_ahead), model}}));
+  families.push_back(counter_family("lockstep_steps_repeated_total",
+                                    "Passes that began ahead with another token than was picked, "
+                                    "and were computed again: a fault, 0 without one.",
+                                    {{real(statistics.steps_repeated), model}}));
   families.push_back(histogram_family("lockstep_step_duration_seconds",
                                       "Duration of a pass through the model.",
                                       statistics.step_seconds, model));

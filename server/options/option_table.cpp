@@ -252,6 +252,10 @@ const std::vector<OptionRow>& rows() {
        "Whether a kernel's blocks may begin while those of the one before it end, on GPUs that can "
        "(compute capability 9.0 and later); false: to measure in pairs and to find faults",
        [](const Json& v, Options& o) { o.engine.gpu_launch_overlap = v.get<bool>(); }},
+      {"gpu-pass-ahead", kLoading, kBoolean, true, 0, 0, {},
+       "Whether a GPU that computes alone may begin a pass before the tokens of the one before are "
+       "known to the host; false: to measure in pairs and to find faults",
+       [](const Json& v, Options& o) { o.engine.gpu_pass_ahead = v.get<bool>(); }},
       {"nccl-peer-access", kLoading, kBoolean, true, 0, 0, {},
        "Whether NCCL may use peer access between GPUs; false: its sums go through the host's "
        "memory, also where a driver promises access that does not happen",

@@ -10,12 +10,9 @@
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
 #include "engine/text/grammar/grammar_matcher.h"
-#include "tests/engine/engine_fixture.h"
-#include "tests/engine/machine/host_device.h"
-#include "tests/engine/machine/simulated_gpus.h"
+#include "tests/engine/gpu_engine_fixture.h"
 #include "tests/engine/placement/place_model.h"
 #include "tests/engine/runtime/logits_rows.h"
-#include "tests/engine/runtime/test_gpus.h"
 
 namespace lockstep {
 namespace {
@@ -23,16 +20,8 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
-class GpuEngineTest : public EngineTest {
+class GpuEngineTest : public OnGpuEngine {
  protected:
-  GpuEngineTest() {
-    host_gpu(0).reset();
-    options_.devices = "gpu0";
-    options_.worker_count = 0;
-    gpus_ = {simulated_gpu(0, -1)};
-    machine_->gpu_platform = &test_gpus();
-  }
-
   LogitRows logits_of(std::span<const TokenId> tokens) {
     LogitRows rows;
     LogitsCase wanted;
@@ -49,8 +38,6 @@ class GpuEngineTest : public EngineTest {
   static uint64_t told_of_gpu(const RankStatistics& rank) {
     return rank.weight_bytes + rank.kv_bytes + rank.scratch_bytes - rank.host_scratch_bytes;
   }
-
-  std::vector<Gpu>& gpus_ = machine_.emplace(Machine::read(/*with_gpus=*/false)).topology.gpus;
 };
 
 TEST_F(GpuEngineTest, logits_are_those_of_ranks_without_an_engine) {
