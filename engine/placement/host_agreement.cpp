@@ -177,22 +177,48 @@ Result<void> collect_places(const HostGroup& group, const std::vector<Json>& all
   return {};
 }
 
-// The most pages, slots or tokens: times the bytes of each they fit a number.
-constexpr size_t kMostOfExtent = size_t{1} << 36U;
+// The most that another host may say. A host computes with these before it looks for memory: times
+// the bytes of one page (256 MiB) or slot (64 GiB) on each of 64 ranks they fit a number. Slots of
+// a host that has no states itself are taken as another says, and each takes memory of the
+// scheduler.
+constexpr size_t kMostPages = size_t{1} << 28U;
+constexpr size_t kMostSlots = size_t{1} << 20U;
+constexpr size_t kMostContext = size_t{1} << 30U;
+
+struct Bound {
+  const char* name;
+  size_t least;
+  size_t most;
+};
 
 Result<size_t> read_extent(const HostGroup& group, size_t host, const Json& theirs,
-                           const char* name) {
-  const Json& number = theirs.at(name);
+                           const Bound& bound) {
+  const Json& number = theirs.at(bound.name);
   const bool counts =
       !number.is_number_integer() || number.is_number_unsigned() || number.get<int64_t>() >= 0;
   const size_t value = counts && !number.is_number_float() ? number.get<size_t>() : 0;
-  const bool unbounded = value == kNoBound && std::string_view(name) == "slots";
-  if (unbounded || (value > 0 && value <= kMostOfExtent)) return value;
-  return machine_refused("{} has no space for a context: {} {}", group.name(host), number.dump(),
-                         name);
+  const bool is_any = value == kNoBound && bound.most == kMostSlots;
+  if (is_any || (value >= bound.least && value <= bound.most)) return value;
+  return machine_refused("{} has no space for a context: {} {}, where {} to {} can be",
+                         group.name(host), number.dump(), bound.name, bound.least, bound.most);
 }
 
-Result<Extents> read_extents(const HostGroup& group, const std::vector<Json>& all) {
+// A scheduler counts on slots for the states of the sequences that run at once, and on pages for
+// one sequence of the whole context: where every host has them, the least of all has, too.
+Result<Extent> read_extent(const HostGroup& group, size_t host, const Json& theirs,
+                           size_t slots_least, const KvPageCount& page_count) {
+  const auto slots = read_extent(group, host, theirs, {"slots", slots_least, kMostSlots});
+  if (!slots) return std::unexpected(slots.error());
+  const auto context = read_extent(group, host, theirs, {"context", 1, kMostContext});
+  if (!context) return std::unexpected(context.error());
+  const size_t pages_least = std::max<size_t>(1, page_count.of_sequence(*context));
+  const auto pages = read_extent(group, host, theirs, {"pages", pages_least, kMostPages});
+  if (!pages) return std::unexpected(pages.error());
+  return Extent{.pages = *pages, .slots = *slots, .context = *context};
+}
+
+Result<Extents> read_extents(const HostGroup& group, const std::vector<Json>& all,
+                             size_t slots_least, const KvPageCount& page_count) {
   Extents found = {.least = {kNoBound, kNoBound, kNoBound}};
   std::vector<Extent> held;
   for (size_t host = 0; host < all.size(); ++host) {
@@ -200,15 +226,10 @@ Result<Extents> read_extents(const HostGroup& group, const std::vector<Json>& al
     auto read = read_document(group, host, [&]() -> Result<void> {
       const auto refusal = theirs.at("refusal").get<std::string>();
       if (!refusal.empty()) return machine_refused("{}: {}", group.name(host), refusal);
-      const auto pages = read_extent(group, host, theirs, "pages");
-      if (!pages) return std::unexpected(pages.error());
-      const auto slots = read_extent(group, host, theirs, "slots");
-      if (!slots) return std::unexpected(slots.error());
-      const auto context = read_extent(group, host, theirs, "context");
-      if (!context) return std::unexpected(context.error());
-      const Extent extent = {.pages = *pages, .slots = *slots, .context = *context};
-      found.least = Extent::least(found.least, extent);
-      if (theirs.at("held").get<bool>()) held.push_back(extent);
+      const auto extent = read_extent(group, host, theirs, slots_least, page_count);
+      if (!extent) return std::unexpected(extent.error());
+      found.least = Extent::least(found.least, *extent);
+      if (theirs.at("held").get<bool>()) held.push_back(*extent);
       return {};
     });
     if (!read) return std::unexpected(read.error());
@@ -241,7 +262,8 @@ Result<Extent> agree_on_extent(HostGroup& group, const Model& model, const HostC
               fmt::format("{}: {}", group.name(group.index()), own.sized.error().message)});
   }
   if (!all) return std::unexpected(all.error());
-  const auto found = read_extents(group, *all);
+  const auto found = read_extents(group, *all, own.slots_least,
+                                  KvPageCount(model.graph, layout.plan_options.batch_tokens));
   if (!found) return std::unexpected(found.error());
   if (!found->held || *found->held == found->least) return found->least;
   ModelLayout held = layout;

@@ -37,6 +37,7 @@ Result<void> split_among_hosts(const Model& model, ModelLayout& layout);
 struct HostContext {
   Result<void> sized = {};  // how size_context() ended
   bool is_held = false;     // the memory is taken, and stays if all have the same context
+  size_t slots_least = 1;   // for states: the sequences that run at once
   // Whether the arenas of such a layout find space here.
   std::function<bool(const ModelLayout&)> fits = {};
 };

@@ -56,7 +56,10 @@ Result<void> HostJoin::agree(const Model& model, const Machine& machine, Result<
                planned.plan_options.kv_pages &&
            !first_misfit(planned, machine);
   };
-  return agree_on_context(*group_, model, {.sized = std::move(sized), .fits = fits}, layout);
+  return agree_on_context(
+      *group_, model,
+      {.sized = std::move(sized), .slots_least = alone_.plan_options.state_slots, .fits = fits},
+      layout);
 }
 
 Result<void> HostJoin::open(const Model& model, const ModelLayout& layout) {

@@ -315,6 +315,38 @@ TEST_F(Agreement, no_space_at_all_is_a_refusal) {
   }
 }
 
+// A host with no part of the states takes the slots that others say, and a scheduler is made of
+// them; and what a host holds is computed with before anybody looks whether there is space.
+TEST_F(Agreement, what_a_host_may_say_is_bounded) {
+  const std::pair<const char*, Json> faults[] = {
+      {"slots", 3},  // for four sequences at once
+      {"slots", (size_t{1} << 20U) + 1},
+      {"slots", size_t{1} << 36U},
+      {"pages", 1},  // fewer than one sequence may take
+      {"pages", (size_t{1} << 28U) + 1},
+      {"context", (size_t{1} << 30U) + 1},
+  };
+  for (const auto& [key, value] : faults) {
+    for (const bool is_held : {false, true}) {
+      SCOPED_TRACE(std::string(key) + " " + value.dump());
+      open_demo();
+      const auto agreed = agree_on_context(
+          [&](Json& theirs) {
+            theirs[key] = value;
+            theirs["held"] = is_held;
+          },
+          {.slots_least = 4, .fits = [](const ModelLayout&) { return true; }});
+      ASSERT_FALSE(agreed);
+      EXPECT_THAT(agreed.error().message, HasSubstr("host 1 (h1:7070) has no space for a context"));
+      EXPECT_THAT(agreed.error().message, HasSubstr(value.dump() + " " + key));
+    }
+  }
+  open_demo();
+  ASSERT_TRUE(agree_on_context([](Json& theirs) { theirs["slots"] = size_t{1} << 20U; },
+                               {.slots_least = 4}));
+  EXPECT_EQ(layout_.plan_options.state_slots, size_t{1} << 20U);
+}
+
 TEST_F(Agreement, plans_that_differ_are_refused) {
   open_demo();
   ScriptedGroup ranks(2, 0, [](size_t, size_t, const Json& own) { return own; });
