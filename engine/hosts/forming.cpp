@@ -23,6 +23,7 @@ constexpr milliseconds kLook{20};
 constexpr milliseconds kFirstBackoff{100};
 constexpr milliseconds kLongestBackoff{2000};
 constexpr std::chrono::seconds kReminder{30};  // of whom is waited for
+constexpr size_t kNamesMost = 16;              // of those, in a line
 
 HostStreamOptions stream_options(const HostOptions& options) {
   return {.secret = options.secret, .patience = options.patience};
@@ -75,15 +76,12 @@ constexpr Clock::duration kLeastPause = std::chrono::seconds(1);
 
 class WaitingLog {
  public:
-  explicit WaitingLog(const HostOptions& options) : options_(options) {}
+  explicit WaitingLog(const HostOptions& options) : waiting_(options) {}
 
   // To be called again and again: a change is told within a second, so that many fill no log.
   void tell(const std::string& whom) {
     const auto now = Clock::now();
-    if (options_.on_waiting && now - heard_at_ >= kLeastPause) {
-      heard_at_ = now;
-      options_.on_waiting(whom);
-    }
+    waiting_.tell(whom, now);
     const Clock::duration since = now - told_at_;
     if (!told_.empty() && since < (whom == told_ ? kReminder : kLeastPause)) return;
     told_ = whom;
@@ -92,8 +90,7 @@ class WaitingLog {
   }
 
  private:
-  const HostOptions& options_;
-  Clock::time_point heard_at_;  // by the options' on_waiting
+  Waiting waiting_;
   std::string told_;
   Clock::time_point told_at_;
 };
@@ -120,7 +117,8 @@ class LeaderForming {
   Result<FormedHosts> run(const std::atomic<bool>& stop) {
     while (!is_complete()) {
       if (stop) return stopped();
-      waiting_.tell(missing());
+      missing_ = missing();
+      waiting_.tell(missing_);
       auto greeted = greetings_.next(kLook);
       if (!greeted) return std::unexpected(greeted.error());
       if (*greeted) greet(std::move(**greeted));
@@ -135,6 +133,7 @@ class LeaderForming {
     std::unique_ptr<ControlStream> stream;  // none: it is not there
     Hello hello;
     Clock::time_point came_at;
+    std::string knows;  // whom it was told to be missing
   };
 
   bool is_complete() const {
@@ -144,9 +143,16 @@ class LeaderForming {
 
   std::string missing() const {
     std::vector<std::string> names;
+    size_t more = 0;
     for (size_t host = 1; host < members_.size(); ++host) {
-      if (!members_[host].stream) names.push_back(fmt::format("host {}", host));
+      if (members_[host].stream) continue;
+      if (names.size() == kNamesMost) {
+        ++more;
+      } else {
+        names.push_back(fmt::format("host {}", host));
+      }
     }
+    if (more > 0) names.push_back(fmt::format("{} more", more));
     return fmt::format("{} of {} hosts", fmt::join(names, ", "), members_.size());
   }
 
@@ -179,7 +185,7 @@ class LeaderForming {
     if (const std::string reason = misfit(*hello); !reason.empty()) {
       return refuse(*greeted.stream, reason);
     }
-    Member newcomer = {std::move(greeted.stream), *hello, Clock::now()};
+    Member newcomer = {std::move(greeted.stream), *hello, Clock::now(), {}};
     Member& member = members_[hello->index];
     if (contenders_.size() == kMostHosts) return;
     if (member.stream && member.hello.run != hello->run) {
@@ -207,9 +213,20 @@ class LeaderForming {
 
   void look_after(size_t host) {
     Member& member = members_[host];
-    if (!member.stream || is_alive(*member.stream)) return;
+    if (!member.stream) return;
+    if (is_alive(*member.stream) && tell_missing(member)) return;
     spdlog::warn("{} has gone.", host_name(host, member.stream->peer()));
     member.stream.reset();
+  }
+
+  // A follower sees the leader alone. False: it is lost.
+  bool tell_missing(Member& member) const {
+    if (member.knows == missing_) return true;
+    std::vector<std::byte> frame;
+    append_text_frame(FrameKind::kMissing, missing_, frame);
+    const auto sent = member.stream->try_send(frame);
+    if (sent && *sent) member.knows = missing_;
+    return sent.has_value();
   }
 
   // A host that is alive after another of its index has come keeps its place.
@@ -257,6 +274,7 @@ class LeaderForming {
 
   const HostOptions& options_;
   Greetings greetings_;
+  std::string missing_;             // hosts, at the last look
   std::vector<Member> members_;     // by host
   std::vector<Member> contenders_;  // for places that are taken
   milliseconds interval_;
@@ -307,8 +325,9 @@ class FollowerForming {
     std::vector<std::byte> frame;
     append_frame(hello(), frame);
     if (const auto sent = stream.send(frame); !sent) return lost(sent.error().message);
+    missing_.clear();  // until the leader tells
     while (!stop_) {
-      waiting_.tell(fmt::format("{} and the other hosts", leader_));
+      waiting_.tell(missing_.empty() ? leader_ : fmt::format("{}; {} is there", missing_, leader_));
       const auto received = stream.receive_within(kLook);
       if (!received) return lost(received.error().message);
       if (*received) {
@@ -327,6 +346,10 @@ class FollowerForming {
   // An answer that ends the waiting.
   std::optional<Answer> judge(const Frame& frame) {
     if (frame.kind == FrameKind::kPing) return std::nullopt;
+    if (frame.kind == FrameKind::kMissing) {
+      missing_ = decode_text(frame.payload);
+      return std::nullopt;
+    }
     if (frame.kind == FrameKind::kRefusal) {
       return Answer(invalid_input("{} refuses this host: {}", leader_, decode_text(frame.payload)));
     }
@@ -379,8 +402,9 @@ class FollowerForming {
 
   const HostOptions& options_;
   const std::atomic<bool>& stop_;
-  std::string leader_;  // its name
-  std::string reason_;  // why there is no connection to it
+  std::string leader_;   // its name
+  std::string reason_;   // why there is no connection to it
+  std::string missing_;  // hosts, as the leader tells
   HostNonce run_;
   std::unique_ptr<HostListener> listener_;
   WaitingLog waiting_;

@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "numbers travel as they are");
 
 constexpr std::array<std::byte, 3> kMark = {std::byte{'L'}, std::byte{'K'}, std::byte{'S'}};
-constexpr size_t kTextBytesMost = 2048;    // of a reason
+constexpr size_t kTextBytesMost = 2048;    // of a reason, or a list of hosts
 constexpr size_t kAddressBytesMost = 256;  // of "name:port"
 constexpr size_t kVersionBytesMost = 64;
 
@@ -32,6 +32,7 @@ constexpr size_t kPayloadBytesMost[] = {
     kCommandBytesMost,                                           // kCommand
     1 + kTextBytesMost,                                          // kFailure
     0,                                                           // kGoodbye
+    kTextBytesMost,                                              // kMissing
 };
 
 // Appends values to a frame, whose head is completed in the end.

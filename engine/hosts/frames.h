@@ -17,7 +17,7 @@ namespace lockstep {
 
 // Changes with what frames say. Heads, refusals and the first four bytes of hellos stay as they
 // are: by them a host tells one of another version why it is refused.
-inline constexpr uint32_t kHostProtocol = 2;
+inline constexpr uint32_t kHostProtocol = 3;
 
 inline constexpr size_t kMostHosts = 256;
 inline constexpr size_t kGroupBytesMost = 256;  // of a group's name
@@ -37,6 +37,7 @@ enum class FrameKind : uint8_t {
   kCommand = 8,   // leader to followers
   kFailure = 9,   // why the group has failed
   kGoodbye = 10,  // the sender leaves
+  kMissing = 11,  // leader, before the welcome: the hosts that are not there yet, in words
 };
 
 inline constexpr size_t kFrameHeadBytes = 8;
@@ -105,7 +106,8 @@ Result<Welcome> decode_welcome(std::span<const std::byte> payload);
 Result<HostDocument> decode_document(std::span<const std::byte> payload);
 // The reason that the payload tells. Any bytes are one.
 Error decode_failure(std::span<const std::byte> payload);
-// The text of a refusal or a part of a failure, without what would break a line of the log.
+// The text of a refusal or of missing hosts, or a part of a failure, without what would break a
+// line of the log.
 std::string decode_text(std::span<const std::byte> payload);
 
 }  // namespace lockstep

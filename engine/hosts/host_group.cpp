@@ -35,11 +35,10 @@ using std::chrono::milliseconds;
 constexpr microseconds kSpin{300};
 // The longest wait for a descriptor, after which all else is looked at.
 constexpr milliseconds kLongestSleep{250};
-constexpr milliseconds kRetry{1};         // of reading while another thread sends
-constexpr milliseconds kLeaving{200};     // to tell the others
-constexpr milliseconds kTellEvery{1000};  // of whom is waited for
-constexpr uint64_t kWake = UINT64_MAX;    // of an event: not a peer's
-constexpr int kSilentLooks = 2;           // at a silent host, before it counts as such
+constexpr milliseconds kRetry{1};       // of reading while another thread sends
+constexpr milliseconds kLeaving{200};   // to tell the others
+constexpr uint64_t kWake = UINT64_MAX;  // of an event: not a peer's
+constexpr int kSilentLooks = 2;         // at a silent host, before it counts as such
 
 class FormedGroup final : public HostGroup {
  public:
@@ -335,6 +334,7 @@ void FormedGroup::handle(Peer& peer, const Frame& frame) {
     case FrameKind::kWelcome:
     case FrameKind::kLinkHello:
     case FrameKind::kLinkWelcome:
+    case FrameKind::kMissing:
       break;
   }
   lose(peer, {ErrorKind::kInvalidInput, fmt::format("it sent a frame of kind {} out of order",
@@ -374,6 +374,7 @@ Result<void> FormedGroup::send_document(const HostDocument& document, Peer& peer
 }
 
 Result<std::vector<std::string>> FormedGroup::wait_for_documents() {
+  Waiting waiting(options_);
   const auto is_there = [](const std::optional<std::string>& document) {
     return document.has_value();
   };
@@ -381,7 +382,7 @@ Result<std::vector<std::string>> FormedGroup::wait_for_documents() {
     std::vector<std::string> missing;
     {
       const MutexLock lock(mutex_);
-      const auto deadline = ConditionVariable::deadline_in(kTellEvery);
+      const auto deadline = ConditionVariable::deadline_in(Waiting::kTellEvery);
       while (!std::ranges::all_of(documents_, is_there) && !failure_ &&
              changed_.wait_until(mutex_, deadline)) {
       }
@@ -391,7 +392,7 @@ Result<std::vector<std::string>> FormedGroup::wait_for_documents() {
         if (!documents_[host]) missing.push_back(names_[host]);
       }
     }
-    if (options_.on_waiting) options_.on_waiting(fmt::format("{}", fmt::join(missing, ", ")));
+    waiting.tell(fmt::format("{}", fmt::join(missing, ", ")));
   }
 }
 

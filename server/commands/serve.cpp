@@ -42,7 +42,7 @@ Result<std::unique_ptr<Engine>> open_until_stopped(const Options& options,
   const auto is_open = std::make_shared<std::atomic<bool>>(false);
   const auto on_waiting = [&waiting, notifier, is_open](const std::string& whom) {
     waiting.tell(whom);
-    if (!*is_open) notifier->loading(waiting.text(), StatusReport::kMoreTime);
+    if (!*is_open && !whom.empty()) notifier->loading(waiting.text(), StatusReport::kMoreTime);
   };
   const SignalWatch watch({.on_stop = [&] { stopped = true; },
                            .on_stop_again = [] { std::_Exit(0); },

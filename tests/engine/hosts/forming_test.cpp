@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 
+#include "engine/base/mutex.h"
 #include "engine/collectives/host_stream.h"
 #include "tests/engine/hosts/test_hosts.h"
 
@@ -217,12 +219,73 @@ TEST(Forming, strangers_do_not_keep_a_group_from_forming) {
   const Frame answer = next_frame(*newer);
   EXPECT_EQ(answer.kind, FrameKind::kRefusal);
   EXPECT_EQ(decode_text(answer.payload),
-            "version 3 of the hosts' protocol came, and 2 is known: all hosts run the same version "
+            "version 4 of the hosts' protocol came, and 3 is known: all hosts run the same version "
             "of this program");
 
   FormingHost second(host_options(2, 1, leader));
   const Formed groups[] = {first.wait(), second.wait()};
   for (const Formed& group : groups) ASSERT_TRUE(group) << group.error().message;
+}
+
+// Keeps what a host was told of its waiting.
+class Told {
+ public:
+  std::function<void(const std::string&)> listener() {
+    return [this](const std::string& whom) {
+      const MutexLock lock(mutex_);
+      told_.push_back(whom);
+      changed_.notify_all();
+    };
+  }
+  void wait_for(const std::string& whom) {
+    const MutexLock lock(mutex_);
+    while (std::ranges::count(told_, whom) == 0) changed_.wait(mutex_);
+  }
+  std::string last() const {
+    const MutexLock lock(mutex_);
+    return told_.empty() ? "nothing" : told_.back();
+  }
+
+ private:
+  mutable Mutex mutex_;
+  ConditionVariable changed_;
+  std::vector<std::string> told_ LOCKSTEP_GUARDED_BY(mutex_);
+};
+
+TEST(Forming, leader_and_followers_say_who_is_missing_until_nobody_is) {
+  const std::string leader = own_address();
+  std::array<Told, 4> told;
+  std::array<std::unique_ptr<FormingHost>, 4> hosts;
+  const auto start = [&](size_t index) {
+    HostOptions options = host_options(4, index, leader);
+    options.on_waiting = told[index].listener();
+    hosts[index] = std::make_unique<FormingHost>(options);
+  };
+  for (const size_t index : {0U, 2U}) start(index);
+  const std::string is_there = "; host 0 (" + leader + ") is there";
+  told[0].wait_for("host 1, host 3 of 4 hosts");
+  told[2].wait_for("host 1, host 3 of 4 hosts" + is_there);
+  start(1);
+  told[0].wait_for("host 3 of 4 hosts");
+  for (const size_t index : {1U, 2U}) told[index].wait_for("host 3 of 4 hosts" + is_there);
+  start(3);
+  for (const auto& host : hosts) {
+    const Formed formed = host->wait();
+    ASSERT_TRUE(formed) << formed.error().message;
+  }
+  for (const size_t index : {0U, 1U, 2U}) EXPECT_EQ(told[index].last(), "");
+}
+
+TEST(Forming, a_host_that_is_stopped_tells_that_it_waits_no_more) {
+  const std::string nobody = own_address();
+  Told told;
+  HostOptions options = host_options(2, 1, nobody);
+  options.on_waiting = told.listener();
+  FormingHost host(options);
+  told.wait_for("host 0 (" + nobody + ")");
+  host.stop();
+  EXPECT_FALSE(host.wait());
+  EXPECT_EQ(told.last(), "");
 }
 
 TEST(Forming, a_host_that_is_stopped_waits_no_longer) {

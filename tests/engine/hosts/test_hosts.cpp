@@ -114,7 +114,9 @@ Frame next_frame(ControlStream& stream) {
       ADD_FAILURE() << frame.error().message;
       return {};
     }
-    if (*frame && (*frame)->kind != FrameKind::kPing) return **frame;
+    if (!*frame) continue;
+    const FrameKind kind = (*frame)->kind;
+    if (kind != FrameKind::kPing && kind != FrameKind::kMissing) return **frame;
   }
 }
 

@@ -59,7 +59,8 @@ SecretKey some_secret();
 std::unique_ptr<ControlStream> connect_to(const std::string& address);
 Hello hello_of(uint32_t count, uint32_t index);
 void say(ControlStream& stream, const Hello& hello);
-// The next frame that is no ping; its payload is valid until the next call.
+// The next frame that is no ping and tells of no missing hosts; its payload is valid until the next
+// call.
 Frame next_frame(ControlStream& stream);
 
 }  // namespace lockstep::test
