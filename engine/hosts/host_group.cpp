@@ -361,7 +361,10 @@ void FormedGroup::keep_document(const Peer& peer, const Frame& frame) {
 
 void FormedGroup::keep_command(const Peer& peer) {
   const MutexLock lock(mutex_);
-  commands_.push(*peer.stream);
+  std::vector<std::byte> command;
+  peer.stream->swap_payload(command);
+  commands_.push(command);
+  peer.stream->swap_payload(command);  // a buffer for the next one
 }
 
 Result<void> FormedGroup::send_document(const HostDocument& document, Peer& peer) {

@@ -12,27 +12,42 @@
 
 namespace lockstep {
 
-// Commands that have come, in their order; their buffers stay.
+// Commands that have come and were not asked for, in their order. Keeps small buffers, so that
+// commands of a usual length take no memory; kept_bytes() has a bound.
 class CommandRing {
  public:
-  static constexpr size_t kCommandsMost = 8;  // that were not asked for
+  static constexpr size_t kCommandsMost = 8;
+  static constexpr size_t kBytesMost = size_t{1} << 20U;  // beside one more command of any length
+  static constexpr size_t kSmallBytes = kBytesMost / kCommandsMost;
 
   bool is_empty() const { return count_ == 0; }
-  bool is_full() const { return count_ == kCommandsMost; }
-  // Exchanges buffers, so that none is copied.
-  void push(ControlStream& stream) {
-    stream.swap_payload(commands_[(first_ + count_++) % kCommandsMost]);
+  // Nothing is to be read until a command has been taken.
+  bool is_full() const { return count_ == kCommandsMost || bytes_ >= kBytesMost; }
+  // Both exchange buffers, so that none is copied. push() only while it is not full.
+  void push(std::vector<std::byte>& command) {
+    bytes_ += command.size();
+    command.swap(commands_[(first_ + count_++) % kCommandsMost]);
   }
   void pop(std::vector<std::byte>& command) {
-    command.swap(commands_[first_]);
+    std::vector<std::byte>& place = commands_[first_];
+    bytes_ -= place.size();
+    command.swap(place);
+    if (place.capacity() > kSmallBytes) std::vector<std::byte>().swap(place);
     first_ = (first_ + 1) % kCommandsMost;
     --count_;
+  }
+  // The memory of all buffers: at most twice kBytesMost and one command.
+  size_t kept_bytes() const {
+    size_t bytes = 0;
+    for (const auto& command : commands_) bytes += command.capacity();
+    return bytes;
   }
 
  private:
   std::array<std::vector<std::byte>, kCommandsMost> commands_;
   size_t first_ = 0;
   size_t count_ = 0;
+  size_t bytes_ = 0;  // of the commands
 };
 
 // To which there is a control connection.
