@@ -25,14 +25,24 @@ constexpr auto kHandshakeMost = std::chrono::seconds(5);
 constexpr auto kGivesWayAfter = std::chrono::milliseconds(100);
 constexpr auto kLogInterval = std::chrono::seconds(10);
 
-// A connection whose other side has not shown yet that it knows the secret.
+// A connection whose other side has not shown yet that it knows the secret. Until its first byte it
+// takes a descriptor and this; a channel of TLS takes some 140 KiB more.
 struct Pending {
-  std::unique_ptr<HostChannel> channel;
+  Descriptor silent;                     // not open: there is a channel
+  std::unique_ptr<HostChannel> channel;  // null: nothing has come yet
   std::string peer;
   Clock::time_point since;
   Clock::time_point heard;
   short events = 0;
+
+  int socket() const { return channel ? channel->socket() : silent.number(); }
 };
+
+// Whether there is something to read, an end included.
+bool has_spoken(int socket) {
+  char one = 0;
+  return recv(socket, &one, 1, MSG_DONTWAIT | MSG_PEEK) >= 0 || (errno != EAGAIN && errno != EINTR);
+}
 
 // Says how many were closed, at most once per interval.
 class StrangersLog {
@@ -88,6 +98,20 @@ class SocketListener : public HostListener {
   std::unique_ptr<HostStream> advance() {
     for (size_t index = 0; index < pending_.size();) {
       Pending& each = pending_[index];
+      if (!each.channel) {
+        // A host that connects in TLS speaks first.
+        if (tls_ != nullptr && !has_spoken(each.silent.number())) {
+          ++index;
+          continue;
+        }
+        auto channel = channel_over(std::move(each.silent));
+        if (!channel) {
+          accept_failure_ = channel.error().message;
+          remove(index);
+          continue;
+        }
+        each.channel = std::move(*channel);
+      }
       const uint64_t received = each.channel->received_bytes();
       const ChannelStep step = each.channel->shake_hands();
       if (step.bytes > 0) {
@@ -122,13 +146,9 @@ class SocketListener : public HostListener {
       return false;
     }
     prepare_stream(socket.number(), options_.patience.count());
-    auto channel = channel_over(std::move(socket));
-    if (!channel) {
-      accept_failure_ = channel.error().message;
-      return false;
-    }
     const auto now = Clock::now();
-    pending_.push_back({.channel = std::move(*channel),
+    pending_.push_back({.silent = std::move(socket),
+                        .channel = nullptr,
                         .peer = address_text(reinterpret_cast<const sockaddr&>(address), true),
                         .since = now,
                         .heard = now,
@@ -166,7 +186,7 @@ class SocketListener : public HostListener {
     pollfd watched[1 + kPendingMost];
     size_t count = 0;
     for (const Pending& each : pending_) {
-      watched[count++] = {.fd = each.channel->socket(), .events = each.events, .revents = 0};
+      watched[count++] = {.fd = each.socket(), .events = each.events, .revents = 0};
       most = std::min<Clock::duration>(most, kGivesWayAfter);
     }
     // While there is no place for one more, it waits in the kernel.

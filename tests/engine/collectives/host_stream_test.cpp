@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
@@ -40,6 +41,19 @@ bool has_ipv6() {
   address.sin6_addr = in6addr_loopback;
   return bind(socket.number(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
+
+// A stream's ends hold few bytes on their way, however large this machine lets buffers grow: of
+// kMuch some never go while nobody receives.
+ConnectedHosts with_small_buffers(ConnectedHosts hosts) {
+  const int bytes = 64 << 10;
+  for (const HostStream* const end : {hosts.accepted.get(), hosts.connected.get()}) {
+    for (const int buffer : {SO_SNDBUF, SO_RCVBUF}) {
+      EXPECT_EQ(setsockopt(end->descriptor(), SOL_SOCKET, buffer, &bytes, sizeof bytes), 0);
+    }
+  }
+  return hosts;
+}
+constexpr size_t kMuch = size_t{16} << 20U;
 
 class HostStreams : public ::testing::TestWithParam<bool> {
  protected:
@@ -131,9 +145,9 @@ TEST_P(HostStreams, a_host_that_has_gone_ends_all_calls_and_is_named) {
 }
 
 TEST_P(HostStreams, sending_to_a_host_that_has_gone_fails_without_a_signal) {
-  ConnectedHosts hosts = connect();
+  ConnectedHosts hosts = with_small_buffers(connect());
   hosts.accepted.reset();
-  const std::vector<std::byte> bytes(size_t{64} << 20U);
+  const std::vector<std::byte> bytes(kMuch);
   const auto sent = hosts.connected->send(bytes);
   ASSERT_FALSE(sent.has_value());
   EXPECT_EQ(sent.error().kind, ErrorKind::kMachineRefused);
@@ -155,22 +169,22 @@ TEST_P(HostStreams, a_silent_host_is_given_up_after_the_patience) {
 TEST_P(HostStreams, a_host_that_does_not_receive_is_given_up_after_the_patience) {
   HostStreamOptions impatient = options();
   impatient.patience = 300ms;
-  const ConnectedHosts hosts = connect_hosts(options(), impatient);
-  const std::vector<std::byte> bytes(size_t{256} << 20U);
+  const ConnectedHosts hosts = with_small_buffers(connect_hosts(options(), impatient));
+  const std::vector<std::byte> bytes(kMuch);
   const auto sent = hosts.connected->send(bytes);
   ASSERT_FALSE(sent.has_value());
   EXPECT_EQ(sent.error().kind, ErrorKind::kMachineRefused);
 }
 
 TEST_P(HostStreams, a_host_that_takes_a_byte_now_and_then_is_given_up_in_time) {
-  const ConnectedHosts hosts = connect();
+  const ConnectedHosts hosts = with_small_buffers(connect());
   std::atomic<bool> is_over = false;
   std::thread slow([&] {
     std::byte one = {};
     while (!is_over && hosts.accepted->receive({&one, 1})) std::this_thread::sleep_for(1ms);
   });
-  // At that rate they would take days.
-  const std::vector<std::byte> bytes(size_t{256} << 20U);
+  // At that rate they would take hours.
+  const std::vector<std::byte> bytes(kMuch);
   const auto sent = hosts.connected->send_within(bytes, 500ms);
   is_over = true;
   hosts.connected->shut_down();
@@ -182,9 +196,9 @@ TEST_P(HostStreams, a_host_that_takes_a_byte_now_and_then_is_given_up_in_time) {
 }
 
 TEST_P(HostStreams, what_goes_without_waiting_is_sent_and_the_rest_later) {
-  const ConnectedHosts hosts = connect();
+  const ConnectedHosts hosts = with_small_buffers(connect());
   std::mt19937_64 random(28);
-  const auto bytes = random_bytes(random, size_t{64} << 20U);
+  const auto bytes = random_bytes(random, kMuch);
   // Nobody receives: not all of it goes, and no call waits for the patience of a minute.
   size_t sent = 0;
   while (true) {
@@ -384,6 +398,30 @@ TEST(HostSecrets, silent_strangers_are_closed) {
     count = recv(stranger.number(), &one, 1, MSG_DONTWAIT);
   }
   EXPECT_EQ(count, 0);
+}
+
+// The heap of this process; 0 where a sanitizer has one of its own.
+size_t heap_bytes() {
+  const struct mallinfo2 heap = mallinfo2();
+  return heap.uordblks + heap.hblkhd;
+}
+
+TEST(HostSecrets, silent_strangers_take_no_more_than_their_descriptors) {
+  constexpr size_t kStrangers = 100;
+  constexpr size_t kBytesOfEach = 1024;
+  auto listener = HostListener::open("127.0.0.1:0", host_options(true));
+  ASSERT_TRUE(listener.has_value());
+  std::vector<Descriptor> strangers;
+  strangers.reserve(kStrangers);
+  for (size_t index = 0; index < kStrangers; ++index) {
+    strangers.push_back(raw_connection((*listener)->port()));
+  }
+  const size_t before = heap_bytes();
+  // Each call takes one of those that have connected.
+  for (size_t index = 0; index <= kStrangers; ++index) {
+    ASSERT_TRUE((*listener)->accept(0ms).has_value());
+  }
+  EXPECT_LE(heap_bytes(), before + kStrangers * kBytesOfEach);
 }
 
 TEST(HostAddresses, loopback_is_of_this_machine_alone) {
