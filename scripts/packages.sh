@@ -9,6 +9,7 @@ build_packages=(
   libcli11-dev           # command line
   libfmt-dev             # text formatting (std::format is not in GCC 12)
   libnuma-dev            # which memory a page lies in, and where it shall
+  libopenmpi-dev         # exchanges between hosts; its headers alone, the library is opened if there
   libpcre2-dev           # pre-tokenizer patterns
   libspdlog-dev          # log
   libssl-dev             # TLS, the hashes of API keys and of what is kept over a restart
@@ -38,6 +39,7 @@ test_packages=(
   libgmock-dev
   libgtest-dev
   llvm-19                # its symbolizer: sanitizers' reports and suppressions name functions
+  openmpi-bin            # mpirun, which starts hosts that exchange by MPI
   python3
   python3-venv
   strace                 # that workers make no system call

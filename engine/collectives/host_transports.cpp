@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "engine/collectives/mpi_link.h"
 #include "engine/collectives/ucx_link.h"
 
 namespace lockstep {
@@ -33,17 +34,28 @@ Result<std::unique_ptr<HostLink>> make_tcp_link(std::unique_ptr<HostStream> stre
   return std::make_unique<TcpLink>(std::move(stream));
 }
 
-constexpr HostTransport kTcp = {
-    .name = "tcp", .obstacle = no_obstacle, .encrypts = true, .make = make_tcp_link};
-constexpr HostTransport kUcx = {
-    .name = "ucx", .obstacle = ucx_obstacle, .encrypts = false, .make = make_ucx_link};
+constexpr HostTransport kTcp = {.name = "tcp",
+                                .obstacle = no_obstacle,
+                                .encrypts = true,
+                                .outlives_group = true,
+                                .make = make_tcp_link};
+constexpr HostTransport kUcx = {.name = "ucx",
+                                .obstacle = ucx_obstacle,
+                                .encrypts = false,
+                                .outlives_group = true,
+                                .make = make_ucx_link};
+constexpr HostTransport kMpi = {.name = "mpi",
+                                .obstacle = mpi_obstacle,
+                                .encrypts = false,
+                                .outlives_group = false,
+                                .make = make_mpi_link};
 
-constexpr std::array kTransports = {kTcp, kUcx};
+constexpr std::array kTransports = {kTcp, kUcx, kMpi};
 
 }  // namespace
 
 // UCX over TCP has the kernel's latency and its own beside it, encrypts nothing, and changes the
-// process that loads it: who has RDMA asks for it.
+// process that loads it: who has RDMA asks for it. So does MPI, which a launcher must have begun.
 std::span<const HostTransport> host_transports() {
   return kTransports;
 }

@@ -14,9 +14,10 @@
 namespace lockstep {
 
 struct HostTransport {
-  std::string_view name;      // "tcp", "ucx"
+  std::string_view name;      // "tcp", "ucx", "mpi"
   std::string (*obstacle)();  // why it cannot be used here; empty: it can
   bool encrypts;              // where the stream does
+  bool outlives_group;        // a host that was started again can be linked as well
   // Both hosts call it, with the two ends of one stream, which is the link's from then on.
   // `bytes_most`: of one exchange in either direction.
   Result<std::unique_ptr<HostLink>> (*make)(std::unique_ptr<HostStream> stream, size_t bytes_most);

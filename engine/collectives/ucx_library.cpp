@@ -1,51 +1,17 @@
 #include "engine/collectives/ucx_library.h"
 
-#include <signal.h>
 #include <ucs/config/global_opts.h>
 
-#include <array>
 #include <cstdlib>
 
 #include "engine/base/dynamic_library.h"
+#include "engine/base/kept_signals.h"
 
 namespace lockstep {
 namespace {
 
-// UCX takes SIGHUP, SIGSEGV and others for itself while it is loaded, unless its environment says
-// otherwise, which a process with threads cannot change. What was there before is put back.
-class KeptSignals {
- public:
-  KeptSignals() {
-    for (int each = 1; each < kEnd; ++each) kept_[index(each)] = read(each);
-  }
-  ~KeptSignals() {
-    for (int each = 1; each < kEnd; ++each) {
-      if (kept_[index(each)].known) sigaction(each, &kept_[index(each)].action, nullptr);
-    }
-  }
-  KeptSignals(const KeptSignals&) = delete;
-  KeptSignals& operator=(const KeptSignals&) = delete;
-
- private:
-  static constexpr int kEnd = 32;  // UCX takes no real-time signals
-  struct Kept {
-    struct sigaction action = {};
-    bool known = false;  // and may be set: the C library keeps some
-  };
-
-  static size_t index(int signal) { return static_cast<size_t>(signal); }
-  static Kept read(int signal) {
-    Kept kept;
-    kept.known =
-        signal != SIGKILL && signal != SIGSTOP && sigaction(signal, nullptr, &kept.action) == 0;
-    return kept;
-  }
-
-  std::array<Kept, kEnd> kept_;
-};
-
 Result<UcxLibrary> load() {
-  const KeptSignals signals;
+  const KeptSignals signals;  // it takes SIGHUP, SIGSEGV and others while it is loaded
   // Without it UCX writes its own code over mmap() and the like, in the whole process, to know of
   // memory that goes; sanitizers crash on that. It is read where the library is loaded.
   ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", /*replace=*/0);  // NOLINT(concurrency-mt-unsafe)

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/collectives/host_transports.h"
 #include "engine/placement/host_agreement.h"
 #include "engine/placement/memory_fit.h"
 
@@ -94,6 +95,12 @@ Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
 Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
     const HostSubject& subject, const ModelLayout& layout, const std::atomic<bool>& stop,
     const std::function<void(HostGroup*)>& formed) const {
+  const auto transport = find_host_transport(subject.options.hosts.transport);
+  if (transport && !(*transport)->outlives_group) {
+    return machine_refused(
+        "hosts that exchange by {} form one group, and it has ended: start all of them again",
+        (*transport)->name);
+  }
   auto group = HostGroup::form(subject.options.hosts, stop);
   if (!group) return unavailable("{}", group.error().message);
   formed(group->get());

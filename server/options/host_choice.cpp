@@ -3,10 +3,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <fstream>
 #include <iterator>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "engine/base/digest.h"
@@ -40,6 +42,27 @@ Result<std::optional<size_t>> number_of(const Environment& environment, std::str
   return number;
 }
 
+// By mpirun, by whatever speaks PMI, and by srun.
+constexpr std::array<std::string_view, 3> kLaunchedIndices = {"OMPI_COMM_WORLD_RANK", "PMI_RANK",
+                                                              "SLURM_PROCID"};
+constexpr std::array<std::string_view, 3> kLaunchedCounts = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE",
+                                                             "SLURM_NTASKS"};
+
+// The first of these numbers, where a group was asked for: daemons that serve by themselves may
+// have been started by the same.
+Result<std::optional<size_t>> launched_number(const GivenHosts& given,
+                                              const Environment& environment,
+                                              std::span<const std::string_view> names) {
+  if (given.leader.empty() && given.addresses.empty() && given.transport != "mpi") {
+    return std::nullopt;
+  }
+  for (const std::string_view name : names) {
+    auto number = number_of(environment, name);
+    if (!number || *number) return number;
+  }
+  return std::nullopt;
+}
+
 // How many there are, and where.
 Result<void> choose_addresses(const GivenHosts& given, const Environment& environment,
                               HostOptions& hosts) {
@@ -54,7 +77,9 @@ Result<void> choose_addresses(const GivenHosts& given, const Environment& enviro
   }
   const auto group_size = number_of(environment, "LWS_GROUP_SIZE");
   if (!group_size) return std::unexpected(group_size.error());
-  hosts.count = given.count.value_or(group_size->value_or(1));
+  const auto launched = launched_number(given, environment, kLaunchedCounts);
+  if (!launched) return std::unexpected(launched.error());
+  hosts.count = given.count.value_or(group_size->value_or(launched->value_or(1)));
   if (!hosts.is_group()) return {};
   std::string leader = given.leader;
   if (leader.empty()) {
@@ -73,7 +98,10 @@ Result<void> choose_index(const GivenHosts& given, const Environment& environmen
                           HostOptions& hosts) {
   const auto worker = number_of(environment, "LWS_WORKER_INDEX");
   if (!worker) return std::unexpected(worker.error());
-  const auto index = given.index ? given.index : *worker;
+  const auto launched = launched_number(given, environment, kLaunchedIndices);
+  if (!launched) return std::unexpected(launched.error());
+  auto index = given.index ? given.index : *worker;
+  if (!index) index = *launched;
   if (!index) {
     return invalid_input("which of the {} hosts is this? Give --host-index 0 (the leader) to {}",
                          hosts.count, hosts.count - 1);
@@ -136,10 +164,11 @@ Result<HostOptions> choose_hosts(const GivenHosts& given, const Environment& env
   }
   hosts.group = choose_group(given, environment);
   hosts.may_be_insecure = given.insecure;
-  if (given.transport == "ucx" && !given.insecure) {
+  if (given.transport != "tcp" && !given.insecure) {
     return invalid_input(
-        "--hosts-transport ucx encrypts nothing that hosts exchange during a pass; where nobody "
-        "else is on their network, give --insecure-hosts with it");
+        "--hosts-transport {} encrypts nothing that hosts exchange during a pass; where nobody "
+        "else is on their network, give --insecure-hosts with it",
+        given.transport);
   }
   hosts.patience = std::chrono::milliseconds(static_cast<int64_t>(given.silent_seconds * 1000));
   hosts.transport = given.transport;

@@ -1,5 +1,6 @@
 // Which hosts compute the model together, from what was given and from what a LeaderWorkerSet says
-// in the environment (LWS_LEADER_ADDRESS, LWS_GROUP_SIZE, LWS_WORKER_INDEX).
+// in the environment (LWS_LEADER_ADDRESS, LWS_GROUP_SIZE, LWS_WORKER_INDEX), or mpirun or srun,
+// which say how many there are and which this is.
 #pragma once
 
 #include <string>

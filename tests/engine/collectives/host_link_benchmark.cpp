@@ -4,7 +4,10 @@
 //   host_link_benchmark connect ADDRESS  the other host, which prints
 //   host_link_benchmark                  both in one process, over its loopback
 //
-// LOCKSTEP_LINKS="tcp tls" runs those alone; UCX's own environment says over what UCX goes.
+// LOCKSTEP_LINKS="tcp tls" runs those alone; UCX's own environment says over what UCX goes. MPI is
+// among them where mpirun starts both:
+//
+//   mpirun -n 1 host_link_benchmark LISTEN : -n 1 host_link_benchmark connect ADDRESS
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -37,8 +40,8 @@ struct Row {
 std::vector<Row> rows() {
   const char* const only = std::getenv("LOCKSTEP_LINKS");
   std::vector<Row> chosen;
-  for (const Row& row :
-       {Row{"tcp", "tcp", false}, Row{"tls", "tcp", true}, Row{"ucx", "ucx", false}}) {
+  for (const Row& row : {Row{"tcp", "tcp", false}, Row{"tls", "tcp", true},
+                         Row{"ucx", "ucx", false}, Row{"mpi", "mpi", false}}) {
     const auto found = find_host_transport(row.transport);
     if (!found) std::fprintf(stderr, "%s\n", found.error().message.c_str());
     if (found && (only == nullptr || std::string(only).find(row.name) != std::string::npos)) {

@@ -174,13 +174,41 @@ TEST_F(HostSecret, is_a_file_that_others_cannot_change) {
   EXPECT_THAT(refusal(one), HasSubstr("none"));
 }
 
-TEST(HostChoice, ucx_says_that_it_encrypts_nothing) {
-  GivenHosts given = two_hosts();
-  given.transport = "ucx";
-  EXPECT_THAT(refusal(given), HasSubstr("--insecure-hosts"));
-  given.insecure = true;
-  EXPECT_EQ(chosen(given).transport, "ucx");
-  EXPECT_TRUE(chosen(given).may_be_insecure);
+TEST(HostChoice, ucx_and_mpi_say_that_they_encrypt_nothing) {
+  for (const std::string transport : {"ucx", "mpi"}) {
+    GivenHosts given = two_hosts();
+    given.transport = transport;
+    EXPECT_THAT(refusal(given), HasSubstr("--hosts-transport " + transport));
+    EXPECT_THAT(refusal(given), HasSubstr("--insecure-hosts"));
+    given.insecure = true;
+    EXPECT_EQ(chosen(given).transport, transport);
+    EXPECT_TRUE(chosen(given).may_be_insecure);
+  }
+}
+
+TEST(HostChoice, launchers_say_how_many_hosts_there_are_and_which_this_is) {
+  const Environment launched[] = {
+      {{"OMPI_COMM_WORLD_SIZE", "3"}, {"OMPI_COMM_WORLD_RANK", "2"}, {"SLURM_NTASKS", "9"}},
+      {{"PMI_SIZE", "3"}, {"PMI_RANK", "2"}, {"SLURM_PROCID", "0"}},
+      {{"SLURM_NTASKS", "3"}, {"SLURM_PROCID", "2"}}};
+  for (const Environment& environment : launched) {
+    for (const std::string transport : {"tcp", "mpi"}) {
+      const HostOptions hosts =
+          chosen({.leader = "a:1", .insecure = true, .transport = transport}, environment);
+      EXPECT_EQ(hosts.count, 3U);
+      EXPECT_EQ(hosts.index, 2U);
+    }
+    EXPECT_EQ(chosen({.addresses = {"a:1", "b:1", "c:1"}}, environment).index, 2U);
+    // Options go before it.
+    const HostOptions hosts = chosen({.count = 5, .leader = "a:1", .index = 4}, environment);
+    EXPECT_EQ(hosts.count, 5U);
+    EXPECT_EQ(hosts.index, 4U);
+    EXPECT_THAT(refusal({.insecure = true, .transport = "mpi"}, environment),
+                HasSubstr("--leader NAME:PORT"));
+    // Daemons that a launcher has started and that know of no others serve by themselves.
+    EXPECT_EQ(chosen({}, environment).count, 1U);
+  }
+  EXPECT_THAT(refusal({.leader = "a:1"}, {{"PMI_SIZE", "x"}}), HasSubstr("PMI_SIZE is no number"));
 }
 
 }  // namespace
