@@ -3,7 +3,11 @@
 import concurrent.futures
 import contextlib
 import json
+import os
+import pathlib
+import re
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -112,6 +116,96 @@ def test_answers_are_those_of_one_host(group, expected, secret, count):
         assert host.metric("lockstep_host_exchange_seconds_total") > 0
     weights = [host.metric("lockstep_memory_bytes", kind="weights") for host in hosts.hosts]
     assert max(weights) < 1.1 * sum(weights) / count  # each has its own slice
+
+
+class Launched(Daemon):
+    """Hosts that mpirun has started, each a process of its; requests go to the leader."""
+
+    def __init__(self, count, *options, mpirun=()):
+        leader, = free_addresses(1)
+        super().__init__(
+            DEMO, "--leader", leader, "--insecure-hosts", "--workers", "1", "--context", "512",
+            "--host-seconds", "60", *options,
+            launcher=("mpirun", "--oversubscribe", "--bind-to", "none", "--tag-output",
+                      "-n", str(count), *mpirun),
+            environment={"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"})
+        urls = []
+        wait_until(lambda: urls.extend(self.urls_of(0)) or urls)
+        self.url = urls[0]
+        self.wait_until_ready()
+
+    def urls_of(self, index):
+        found = [re.match(rf"\[\d+,{index}\]<stderr>:.*listening on (http://\S+)", line)
+                 for line in self.log]
+        return [one[1] for one in found if one]
+
+    def host(self, index):
+        """Its process id."""
+        children = pathlib.Path(f"/proc/{self.process.pid}/task").glob("*/children")
+        for process in " ".join(path.read_text() for path in children).split():
+            environment = pathlib.Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+            if b"OMPI_COMM_WORLD_RANK=%d" % index in environment:
+                return int(process)
+        raise AssertionError(f"no host {index}")
+
+
+@pytest.fixture
+def launched():
+    if shutil.which("mpirun") is None:
+        pytest.skip("without MPI: there is no mpirun")
+    started = []
+
+    def start(*arguments, **more):
+        started.append(Launched(*arguments, **more))
+        return started[-1]
+    yield start
+    for one in started:
+        one.stop()
+
+
+BY_MPI = ("--hosts-transport", "mpi")
+
+
+@pytest.mark.parametrize("count, transport", [(2, BY_MPI), (3, BY_MPI), (2, ())])
+def test_hosts_that_mpirun_starts_answer_as_one(launched, expected, count, transport):
+    hosts = launched(count, *transport)
+    assert hosts.metric("lockstep_hosts") == count
+    assert answers(hosts) == expected
+    assert hosts.metric("lockstep_host_exchange_bytes_total") > 0
+
+
+def maps_of(process):
+    return pathlib.Path(f"/proc/{process}/maps").read_text()
+
+
+def test_mpi_is_loaded_where_it_is_asked_for_alone(launched):
+    assert "libmpi" in maps_of(launched(2, *BY_MPI).host(1))
+    assert "libmpi" not in maps_of(launched(2).host(1))
+
+
+def test_by_mpi_a_follower_that_is_killed_ends_the_leader_with_words(launched):
+    hosts = launched(2, *BY_MPI, mpirun=("--enable-recovery",))
+    stream = requests.post(hosts.url + "/v1/completions", stream=True, timeout=PATIENCE_SECONDS,
+                           json={**REQUESTS[0], "max_tokens": 450, "stream": True})
+    lines = stream.iter_lines()
+    next(lines)
+    os.kill(hosts.host(1), signal.SIGKILL)
+    assert "error" in b"\n".join(lines).decode()
+    assert hosts.process.wait(PATIENCE_SECONDS) != 0
+    assert any("host 1" in line and "critical" in line for line in hosts.log)
+
+
+def test_by_mpi_there_is_no_second_group(launched):
+    hosts = launched(2, *BY_MPI, mpirun=("--enable-recovery",))
+    os.kill(hosts.host(0), signal.SIGKILL)
+    assert hosts.process.wait(PATIENCE_SECONDS) != 0
+    assert any("hosts that exchange by mpi form one group" in line for line in hosts.log)
+
+
+def test_without_mpirun_mpi_is_refused(group):
+    hosts = group(2, *BY_MPI, "--insecure-hosts")
+    with pytest.raises(AssertionError, match="not started by the same mpirun"):
+        hosts.start()
 
 
 def test_embeddings_are_those_of_one_host(group):
