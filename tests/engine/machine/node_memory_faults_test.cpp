@@ -20,7 +20,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr size_t kMiB = 1U << 20U;
+constexpr size_t kMebibyte = 1U << 20U;
 
 class NodeMemoryFaults : public ::testing::Test {
  protected:
@@ -50,7 +50,7 @@ class NodeMemoryFaults : public ::testing::Test {
     }
   }
 
-  Result<NodeMemory> take(RefusingCalls& calls, bool shared, size_t bytes = 5 * kMiB) const {
+  Result<NodeMemory> take(RefusingCalls& calls, bool shared, size_t bytes = 5 * kMebibyte) const {
     return NodeMemory::allocate(
         {.bytes = bytes, .what = "weights", .node = 1, .shared = shared, .calls = &calls});
   }
@@ -71,7 +71,7 @@ TEST_F(NodeMemoryFaults, without_any_the_pool_is_used_and_the_node_asked_for_is_
     RefusingCalls calls(tree_.root());
     const auto memory = take(calls, shared);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
-    expect_usable(*memory, 5 * kMiB);
+    expect_usable(*memory, 5 * kMebibyte);
     EXPECT_EQ(memory->page_kind(), PageKind::kHuge2MiB);
     EXPECT_EQ(memory->descriptor() >= 0, shared);
     EXPECT_TRUE(memory->is_bound());
@@ -99,7 +99,7 @@ TEST_F(NodeMemoryFaults, any_call_that_is_refused_leads_to_other_pages_or_a_clea
         {
           const auto memory = take(calls, shared);
           if (memory) {
-            expect_usable(*memory, 5 * kMiB);
+            expect_usable(*memory, 5 * kMebibyte);
           } else {
             ++errors;
             EXPECT_EQ(memory.error().kind, ErrorKind::kMachineRefused);
@@ -122,7 +122,7 @@ TEST_F(NodeMemoryFaults, a_pool_that_fails_at_populate_time_falls_back_to_transp
     const auto memory = take(calls, shared);
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_NE(memory->page_kind(), PageKind::kHuge2MiB);
-    expect_usable(*memory, 5 * kMiB);
+    expect_usable(*memory, 5 * kMebibyte);
   }
 }
 
@@ -132,14 +132,14 @@ TEST_F(NodeMemoryFaults, a_pool_that_fails_in_the_middle_falls_back_as_well) {
   ASSERT_TRUE(workers.has_value());
   RefusingCalls calls(tree_.root());
   calls.refuse({"populate", EFAULT, 2, false});
-  const auto memory = NodeMemory::allocate({.bytes = 150 * kMiB,
+  const auto memory = NodeMemory::allocate({.bytes = 150 * kMebibyte,
                                             .what = "weights",
                                             .node = 1,
                                             .workers = workers->get(),
                                             .calls = &calls});
   ASSERT_TRUE(memory.has_value()) << memory.error().message;
   EXPECT_NE(memory->page_kind(), PageKind::kHuge2MiB);
-  expect_usable(*memory, 150 * kMiB);
+  expect_usable(*memory, 150 * kMebibyte);
 }
 
 TEST_F(NodeMemoryFaults, pages_of_1_gib_are_used_where_they_waste_little) {
@@ -152,11 +152,11 @@ TEST_F(NodeMemoryFaults, pages_of_1_gib_are_used_where_they_waste_little) {
     EXPECT_FALSE(memory.has_value());
     return asked.largest_map_bytes();
   };
-  EXPECT_EQ(first_choice(1024 * kMiB), 1024 * kMiB);
-  EXPECT_EQ(first_choice(2000 * kMiB), 2048 * kMiB);
-  EXPECT_LT(first_choice(1100 * kMiB), 1110 * kMiB);  // would waste 948 MiB
-  EXPECT_LT(first_choice(1000 * kMiB), 1010 * kMiB);  // smaller than one page
-  EXPECT_LT(first_choice(3000 * kMiB), 3010 * kMiB);  // the pool has two
+  EXPECT_EQ(first_choice(1024 * kMebibyte), 1024 * kMebibyte);
+  EXPECT_EQ(first_choice(2000 * kMebibyte), 2048 * kMebibyte);
+  EXPECT_LT(first_choice(1100 * kMebibyte), 1110 * kMebibyte);  // would waste 948 MiB
+  EXPECT_LT(first_choice(1000 * kMebibyte), 1010 * kMebibyte);  // smaller than one page
+  EXPECT_LT(first_choice(3000 * kMebibyte), 3010 * kMebibyte);  // the pool has two
 }
 
 TEST_F(NodeMemoryFaults, kernels_that_cannot_populate_leave_the_pool_alone_and_touch) {
@@ -180,7 +180,7 @@ TEST_F(NodeMemoryFaults, where_binding_is_refused_memory_is_had_all_the_same) {
     ASSERT_TRUE(memory.has_value()) << memory.error().message;
     EXPECT_FALSE(memory->is_bound());
     EXPECT_EQ(memory->node(), 1);
-    expect_usable(*memory, 5 * kMiB);
+    expect_usable(*memory, 5 * kMebibyte);
   }
 }
 
@@ -244,7 +244,7 @@ TEST_F(NodeMemoryFaults, another_mapping_of_the_memfd_sees_the_same_bytes) {
 TEST_F(NodeMemoryFaults, memory_that_a_node_does_not_have_is_refused_before_it_is_touched) {
   // Node 1 has 4096 MiB, 3328 of them free; the machine has 6000.
   RefusingCalls calls(tree_.root());
-  const auto memory = take(calls, false, 3300 * kMiB);
+  const auto memory = take(calls, false, 3300 * kMebibyte);
   ASSERT_FALSE(memory.has_value());
   EXPECT_THAT(memory.error().message, HasSubstr("3300 MiB"));
   EXPECT_THAT(memory.error().message, HasSubstr("3328 MiB are available there"));
@@ -254,32 +254,32 @@ TEST_F(NodeMemoryFaults, memory_that_a_node_does_not_have_is_refused_before_it_i
 
 TEST_F(NodeMemoryFaults, a_control_group_that_leaves_less_is_respected) {
   tree_.write("proc/self/cgroup", "0::/");
-  tree_.write("sys/fs/cgroup/memory.max", std::to_string(200 * kMiB));
-  tree_.write("sys/fs/cgroup/memory.current", std::to_string(100 * kMiB));
+  tree_.write("sys/fs/cgroup/memory.max", std::to_string(200 * kMebibyte));
+  tree_.write("sys/fs/cgroup/memory.current", std::to_string(100 * kMebibyte));
   empty_pools();
   RefusingCalls calls(tree_.root());
-  const auto memory = take(calls, false, 99 * kMiB);
+  const auto memory = take(calls, false, 99 * kMebibyte);
   ASSERT_FALSE(memory.has_value());
   EXPECT_THAT(memory.error().message, HasSubstr("100 MiB are available"));
-  EXPECT_EQ(available_memory_bytes_on_node(1, tree_.root()), 100 * kMiB);
+  EXPECT_EQ(available_memory_bytes_on_node(1, tree_.root()), 100 * kMebibyte);
   EXPECT_EQ(available_memory_bytes_on_node(2, tree_.root()), 0U);
 }
 
 TEST_F(NodeMemoryFaults, a_pool_that_a_control_group_withholds_is_not_asked) {
   tree_.write("proc/self/cgroup", "0::/");
-  tree_.write("sys/fs/cgroup/hugetlb.2MB.max", std::to_string(4 * kMiB));
+  tree_.write("sys/fs/cgroup/hugetlb.2MB.max", std::to_string(4 * kMebibyte));
   tree_.write("sys/fs/cgroup/hugetlb.2MB.current", "0");
   RefusingCalls calls(tree_.root());
   const auto memory = take(calls, false);
   ASSERT_TRUE(memory.has_value()) << memory.error().message;
   EXPECT_NE(memory->page_kind(), PageKind::kHuge2MiB);
-  EXPECT_EQ(free_huge_page_bytes_on_node(1, tree_.root()), 4 * kMiB);
+  EXPECT_EQ(free_huge_page_bytes_on_node(1, tree_.root()), 4 * kMebibyte);
 }
 
 TEST_F(NodeMemoryFaults, free_pages_of_the_pools_are_counted_apart) {
-  EXPECT_EQ(free_huge_page_bytes_on_node(0, tree_.root()), 512 * kMiB);
-  EXPECT_EQ(free_huge_page_bytes_on_node(1, tree_.root()), 256 * kMiB);
-  EXPECT_EQ(available_memory_bytes_on_node(1, tree_.root()), 3328 * kMiB);
+  EXPECT_EQ(free_huge_page_bytes_on_node(0, tree_.root()), 512 * kMebibyte);
+  EXPECT_EQ(free_huge_page_bytes_on_node(1, tree_.root()), 256 * kMebibyte);
+  EXPECT_EQ(available_memory_bytes_on_node(1, tree_.root()), 3328 * kMebibyte);
 }
 
 TEST_F(NodeMemoryFaults, placement_that_may_not_be_asked_for_is_an_error_that_says_so) {
@@ -319,7 +319,7 @@ TEST_F(NodeMemoryFaults, memory_that_may_not_be_locked_is_refused_with_the_remed
     calls.refuse({.call = "lock", .error = ENOMEM});
     EXPECT_TRUE(take(calls, shared).has_value());
     EXPECT_EQ(calls.count("lock"), 0);
-    const auto refused = NodeMemory::allocate({.bytes = 5 * kMiB,
+    const auto refused = NodeMemory::allocate({.bytes = 5 * kMebibyte,
                                                .what = "weights",
                                                .node = 1,
                                                .shared = shared,

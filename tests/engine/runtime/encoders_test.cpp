@@ -25,15 +25,15 @@
 namespace lockstep {
 namespace {
 
-const std::string kFolder = source_dir() + "/tests/fixtures/encoders/";
+const std::string kEncodersFolder = source_dir() + "/tests/fixtures/encoders/";
 
-nlohmann::json read_models() {
-  std::ifstream file(kFolder + "index.json");
+nlohmann::json encoder_models() {
+  std::ifstream file(kEncodersFolder + "index.json");
   return nlohmann::json::parse(file).at("models");
 }
 
-LogitRows read_rows(const std::string& name, size_t columns) {
-  std::ifstream file(kFolder + name, std::ios::binary);
+LogitRows encoder_rows(const std::string& name, size_t columns) {
+  std::ifstream file(kEncodersFolder + name, std::ios::binary);
   std::vector<char> bytes((std::istreambuf_iterator<char>(file)), {});
   LogitRows rows(bytes.size() / sizeof(float) / columns, std::vector<float>(columns));
   for (size_t row = 0; row < rows.size(); ++row) {
@@ -83,23 +83,23 @@ LogitRows softmax(LogitRows rows) {
 
 // In units of the rows' spread: f32 in different orders, and with llama.cpp its table of GELU.
 TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_on_every_instruction_set) {
-  for (const auto& model : read_models()) {
+  for (const auto& model : encoder_models()) {
     const auto columns = model.at("columns").get<size_t>();
     const auto spread = model.at("spread").get<double>();
     for (const KernelTable* table : supported_kernel_tables()) {
       SCOPED_TRACE(model.at("name").get<std::string>() + " " + std::string(table->name));
-      LoadedModel loaded(kFolder + model.at("file").get<std::string>(), {.kernels = table});
+      LoadedModel loaded(kEncodersFolder + model.at("file").get<std::string>(), {.kernels = table});
       LogitRows rows;
       for (const auto& sequence : model.at("sequences")) {
         rows = compute(loaded, model, sequence);
-        const auto expected = read_rows(sequence.at("rows").get<std::string>(), columns);
+        const auto expected = encoder_rows(sequence.at("rows").get<std::string>(), columns);
         EXPECT_LT(worst_difference(rows, expected), 5e-5 * spread) << rows.size();
       }
       const auto& other = model.at("llama_cpp");
       const double tolerance = std::max(5e-5, 3 * other.at("difference").get<double>());
       const bool is_softmax = model.at("ranks").get<bool>() && columns > 1;
       EXPECT_LT(worst_difference(is_softmax ? softmax(rows) : rows,
-                                 read_rows(other.at("rows").get<std::string>(), columns)),
+                                 encoder_rows(other.at("rows").get<std::string>(), columns)),
                 tolerance * spread)
           << "llama.cpp";
     }
@@ -107,9 +107,9 @@ TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_on_every_instructi
 }
 
 TEST(Encoders, are_what_float64_computes) {
-  for (const auto& model : read_models()) {
+  for (const auto& model : encoder_models()) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    const std::string path = kFolder + model.at("file").get<std::string>();
+    const std::string path = kEncodersFolder + model.at("file").get<std::string>();
     const auto tokens = model.at("sequences")[1].at("tokens").get<std::vector<TokenId>>();
     const ReferenceModel reference(path, tokens);
     const KernelTable& table = *choose_kernel_table(kernel_row()).value();
@@ -141,15 +141,15 @@ double usual_difference(const LogitRows& rows, const LogitRows& expected) {
 TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_in_q8_0) {
   const test::Folder folder;
   const std::string path = folder / "copy.gguf";
-  for (const auto& model : read_models()) {
+  for (const auto& model : encoder_models()) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    write_quantized_copy(kFolder + model.at("file").get<std::string>(), path);
+    write_quantized_copy(kEncodersFolder + model.at("file").get<std::string>(), path);
     const auto tokens = model.at("sequences")[1].at("tokens").get<std::vector<TokenId>>();
     const auto ranks = model.at("ranks").get<bool>();
     const auto count = model.at("q8_0").at("row_count").get<size_t>();
     const auto spread = model.at("spread").get<double>();
-    const LogitRows stored =
-        read_rows(model["q8_0"].at("rows").get<std::string>(), model.at("columns").get<size_t>());
+    const LogitRows stored = encoder_rows(model["q8_0"].at("rows").get<std::string>(),
+                                          model.at("columns").get<size_t>());
     ASSERT_EQ(stored.size(), 2 * count);
     const LogitRows transformers(stored.begin(), stored.begin() + static_cast<ptrdiff_t>(count));
     const LogitRows llama_cpp(stored.begin() + static_cast<ptrdiff_t>(count), stored.end());
@@ -174,9 +174,9 @@ TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_in_q8_0) {
 }
 
 TEST(Encoders, have_the_same_bits_for_any_ranks_shares_workers_and_neighbours) {
-  for (const auto& model : read_models()) {
+  for (const auto& model : encoder_models()) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    const std::string path = kFolder + model.at("file").get<std::string>();
+    const std::string path = kEncodersFolder + model.at("file").get<std::string>();
     const auto tokens = model.at("sequences")[0].at("tokens").get<std::vector<TokenId>>();
     const LogitRows expected = LoadedModel(path, {}).compute_alone(tokens, 128);
     for (const std::vector<double>& shares :
@@ -195,9 +195,9 @@ TEST(Encoders, have_the_same_bits_for_any_ranks_shares_workers_and_neighbours) {
 
 TEST(Encoders, say_what_they_are_for) {
   std::set<std::string> uses;
-  for (const auto& model : read_models()) {
+  for (const auto& model : encoder_models()) {
     SCOPED_TRACE(model.at("name").get<std::string>());
-    const auto file = GgufFile::open(kFolder + model.at("file").get<std::string>());
+    const auto file = GgufFile::open(kEncodersFolder + model.at("file").get<std::string>());
     ASSERT_TRUE(file) << file.error().message;
     const auto built = build_model({.file = *file});
     ASSERT_TRUE(built) << built.error().message;

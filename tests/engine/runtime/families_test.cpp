@@ -24,10 +24,10 @@
 namespace lockstep {
 namespace {
 
-const std::string kFolder = source_dir() + "/tests/fixtures/families/";
+const std::string kFamiliesFolder = source_dir() + "/tests/fixtures/families/";
 
-nlohmann::json read_models() {
-  std::ifstream file(kFolder + "index.json");
+nlohmann::json family_models() {
+  std::ifstream file(kFamiliesFolder + "index.json");
   return nlohmann::json::parse(file).at("models");
 }
 
@@ -59,24 +59,25 @@ double worst_difference(const LogitRows& rows, size_t first_row,
 }
 
 TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_on_every_instruction_set) {
-  for (const auto& model : read_models()) {
+  for (const auto& model : family_models()) {
     const double tolerance = tolerance_of(model) * model.at("spread").get<double>();
     for (const KernelTable* table : supported_kernel_tables()) {
       SCOPED_TRACE(model.at("name").get<std::string>() + " " + std::string(table->name));
       LoadedModelOptions options = options_of(model);
       options.kernels = table;
-      LoadedModel loaded(kFolder + model.at("file").get<std::string>(), options);
+      LoadedModel loaded(kFamiliesFolder + model.at("file").get<std::string>(), options);
       LogitRows rows;
       size_t first_row = 0;
       for (const auto& sequence : model.at("sequences")) {
         rows = loaded.compute_alone(sequence.at("tokens").get<std::vector<TokenId>>(), 128);
         first_row = sequence.at("first_row").get<size_t>();
-        const auto expected = read_floats(kFolder + sequence.at("logits").get<std::string>());
+        const auto expected =
+            read_floats(kFamiliesFolder + sequence.at("logits").get<std::string>());
         EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << rows.size();
       }
       if (!model.contains("llama_cpp")) continue;
       const auto expected =
-          read_floats(kFolder + model["llama_cpp"].at("logits").get<std::string>());
+          read_floats(kFamiliesFolder + model["llama_cpp"].at("logits").get<std::string>());
       EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << "llama.cpp";
     }
   }
@@ -101,15 +102,16 @@ double usual_difference(const LogitRows& rows, size_t first_row, std::span<const
 TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_in_q8_0) {
   const test::Folder folder;
   const std::string path = folder / "copy.gguf";
-  for (const auto& model : read_models()) {
+  for (const auto& model : family_models()) {
     if (!model.contains("q8_0")) continue;
     const auto& copy = model["q8_0"];
-    write_quantized_copy(kFolder + model.at("file").get<std::string>(), path);
+    write_quantized_copy(kFamiliesFolder + model.at("file").get<std::string>(), path);
     const auto& sequence = model.at("sequences")[1];
     const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
     const auto first_row = sequence.at("first_row").get<size_t>();
     const auto spread = model.at("spread").get<double>();
-    const std::vector<float> stored = read_floats(kFolder + copy.at("logits").get<std::string>());
+    const std::vector<float> stored =
+        read_floats(kFamiliesFolder + copy.at("logits").get<std::string>());
     const size_t count =
         sequence.at("row_count").get<size_t>() * model.at("vocabulary").get<size_t>();
     LoadedModelOptions options = options_of(model);
@@ -134,7 +136,7 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_in_q8_0) {
 
 TEST(Families, have_a_copy_in_q8_0_for_every_architecture) {
   std::set<std::string> proven;
-  const auto models = read_models();
+  const auto models = family_models();
   for (const auto& model : models) {
     if (model.contains("q8_0")) proven.insert(model.at("architecture"));
   }
@@ -145,7 +147,7 @@ TEST(Families, have_a_copy_in_q8_0_for_every_architecture) {
 
 TEST(Families, have_a_fixture_for_every_architecture) {
   std::set<std::string> proven = {"qwen3"};  // tests/fixtures/logits
-  for (const auto& model : read_models()) proven.insert(model.at("architecture"));
+  for (const auto& model : family_models()) proven.insert(model.at("architecture"));
   std::ifstream encoders(source_dir() + "/tests/fixtures/encoders/index.json");
   const auto index = nlohmann::json::parse(encoders);
   for (const auto& model : index.at("models")) proven.insert(model.at("architecture"));
@@ -162,8 +164,8 @@ struct GpuFamilyNames {
 };
 GpuFamilyNames families_of_gpus() {
   GpuFamilyNames names;
-  for (const auto& each : read_models()) {
-    const auto file = GgufFile::open(kFolder + each.at("file").get<std::string>());
+  for (const auto& each : family_models()) {
+    const auto file = GgufFile::open(kFamiliesFolder + each.at("file").get<std::string>());
     EXPECT_TRUE(file.has_value()) << file.error().message;
     const auto model = build_model({.file = *file});
     EXPECT_TRUE(model.has_value()) << model.error().message;
@@ -190,7 +192,7 @@ TEST(Families, are_computed_by_gpus_but_for_a_few) {
       "nemotron_h_moe", "plamo2",    "qwen35",  "qwen35moe",     "qwen3next"};
   const auto [alone, not_by_several] = families_of_gpus();
   std::set<std::string> others;
-  for (const auto& each : read_models()) {
+  for (const auto& each : family_models()) {
     const std::string name = each.at("architecture");
     if (!alone.contains(name)) others.insert(name);
   }
@@ -227,8 +229,8 @@ TEST(Families, have_the_same_bits_for_any_ranks_shares_workers_chunks_neighbours
   size_t turn = 0;
   const auto tokens = some_tokens(70, 2);
   const std::vector<std::vector<double>> splits = {{1}, {1, 1}, {3, 1}, {2, 1, 1}, {1, 1, 1, 1}};
-  for (const auto& model : read_models()) {
-    const std::string path = kFolder + model.at("file").get<std::string>();
+  for (const auto& model : family_models()) {
+    const std::string path = kFamiliesFolder + model.at("file").get<std::string>();
     const LogitRows expected = LoadedModel(path, options_of(model)).compute_alone(tokens, 128);
     for (const std::vector<double>& shares : splits) {
       SCOPED_TRACE(fmt::format("{}, shares {}", path, fmt::join(shares, ":")));
@@ -247,9 +249,9 @@ TEST(Families, have_the_same_bits_in_q8_0_for_any_ranks_shares_workers_and_chunk
   const std::string path = folder / "copy.gguf";
   const auto tokens = some_tokens(40, 2);
   const std::vector<std::vector<double>> splits = {{1, 1}, {2, 1, 1}, {1, 1, 1, 1}};
-  for (const auto& model : read_models()) {
+  for (const auto& model : family_models()) {
     if (!model.contains("q8_0")) continue;
-    write_quantized_copy(kFolder + model.at("file").get<std::string>(), path);
+    write_quantized_copy(kFamiliesFolder + model.at("file").get<std::string>(), path);
     const LogitRows expected = LoadedModel(path, options_of(model)).compute_alone(tokens, 128);
     for (const std::vector<double>& shares : splits) {
       SCOPED_TRACE(fmt::format("{}, shares {}", model.at("name").get<std::string>(),
@@ -335,14 +337,14 @@ TEST(Families, are_the_model_where_matrices_have_scales) {
 TEST(Families, have_the_same_bits_whether_tensors_are_fused_or_apart) {
   const auto tokens = some_tokens(40, 3);
   size_t count = 0;
-  for (const auto& model : read_models()) {
+  for (const auto& model : family_models()) {
     // Keys and values that are made of latents are another way to compute them.
     if (!model.contains("same_as") || model.at("architecture") == "deepseek2") continue;
     ++count;
     for (const std::vector<double>& shares : {std::vector<double>{1}, std::vector<double>{3, 1}}) {
       SCOPED_TRACE(model.at("name").get<std::string>());
       const auto compute = [&](const std::string& key) {
-        LoadedModel loaded(kFolder + model.at(key).get<std::string>(), {.shares = shares});
+        LoadedModel loaded(kFamiliesFolder + model.at(key).get<std::string>(), {.shares = shares});
         return loaded.compute_alone(tokens, 128);
       };
       expect_same_bits(compute("same_as"), compute("file"));

@@ -21,13 +21,13 @@ namespace lockstep {
 namespace {
 
 // In units of the spread of a layer's rows.
-constexpr double kTolerance = 5e-5;
+constexpr double kKeptTolerance = 5e-5;
 
 // Layers one after the other and side by side, with embeddings of their own, with states, without
 // parts, with experts and with latent attention.
-constexpr std::string_view kFamilies[] = {"qwen3next",     "gemma2",  "gemma4-e",     "phi2",
-                                          "nemotron_h",    "gpt-oss", "deepseek2-v3", "falcon",
-                                          "granitehybrid", "olmo2",   "lfm2",         "glm4moe"};
+constexpr std::string_view kKeptFamilies[] = {
+    "qwen3next",    "gemma2", "gemma4-e",      "phi2",  "nemotron_h", "gpt-oss",
+    "deepseek2-v3", "falcon", "granitehybrid", "olmo2", "lfm2",       "glm4moe"};
 
 std::string path_of(std::string_view name) {
   return fmt::format("{}/tests/fixtures/families/{}.gguf", source_dir(), name);
@@ -42,19 +42,19 @@ Model model_of(const std::string& path, bool keeps) {
   return model;
 }
 
-struct Answer {
+struct KeptAnswer {
   LogitRows logits;
   LogitRows kept;  // of each token all layers'
 };
 
 // A prompt in two passes, the second beside another sequence, and generated tokens.
-Answer answer_of(const std::string& path, bool keeps, const LoadedModelOptions& options) {
+KeptAnswer answer_of(const std::string& path, bool keeps, const LoadedModelOptions& options) {
   LoadedModel model(path, model_of(path, keeps), options);
   const auto tokens = some_tokens(40, 2);
   const std::span<const TokenId> all = tokens;
   auto mine = model.new_sequence(tokens.size());
   auto other = model.new_sequence(tokens.size());
-  Answer answer;
+  KeptAnswer answer;
   const auto compute = [&](std::span<const TokenId> before, std::span<const TokenId> some,
                            size_t generated) {
     std::vector<LoadedModel::Piece> pieces;
@@ -101,7 +101,7 @@ std::vector<ReferenceRows> reference_of(const std::string& path) {
   return rows;
 }
 
-void expect_near(const Answer& answer, const std::vector<ReferenceRows>& reference) {
+void expect_near(const KeptAnswer& answer, const std::vector<ReferenceRows>& reference) {
   size_t first = 0;
   for (size_t layer = 0; layer < reference.size(); ++layer) {
     const size_t columns = reference[layer].front().size();
@@ -113,13 +113,13 @@ void expect_near(const Answer& answer, const std::vector<ReferenceRows>& referen
         worst = std::max(worst, std::abs(value - reference[layer][token][column]));
       }
     }
-    EXPECT_LT(worst / spread_of(reference[layer]), kTolerance) << "layer " << layer;
+    EXPECT_LT(worst / spread_of(reference[layer]), kKeptTolerance) << "layer " << layer;
     first += columns;
   }
 }
 
 TEST(KeptRows, are_what_the_layers_read) {
-  for (const std::string_view name : kFamilies) {
+  for (const std::string_view name : kKeptFamilies) {
     for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {
       SCOPED_TRACE(fmt::format("{} {}", name, strategy_name(strategy)));
       const std::string path = path_of(name);
@@ -130,7 +130,7 @@ TEST(KeptRows, are_what_the_layers_read) {
   }
 }
 
-void expect_same(const Answer& answer, const Answer& expected) {
+void expect_same(const KeptAnswer& answer, const KeptAnswer& expected) {
   expect_same_bits(answer.logits, expected.logits);
   expect_same_bits(answer.kept, expected.kept);
 }
@@ -139,9 +139,9 @@ void expect_same(const Answer& answer, const Answer& expected) {
 TEST(KeptRows, have_the_same_bits_however_the_work_is_cut) {
   const std::vector<std::vector<double>> splits = {{1}, {1, 1}, {3, 1}, {2, 1, 1}};
   size_t turn = 0;
-  for (const std::string_view name : kFamilies) {
+  for (const std::string_view name : kKeptFamilies) {
     const std::string path = path_of(name);
-    const Answer expected = answer_of(path, /*keeps=*/true, {});
+    const KeptAnswer expected = answer_of(path, /*keeps=*/true, {});
     expect_same_bits(answer_of(path, /*keeps=*/false, {}).logits, expected.logits);
     const Graph& graph = model_of(path, true).graph;
     for (const std::vector<double>& shares : splits) {

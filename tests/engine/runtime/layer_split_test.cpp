@@ -211,20 +211,20 @@ TEST(LayerSplit, ranks_meet_at_borders_alone) {
   });
 }
 
-struct Answer {
+struct Computed {
   LogitRows rows;
   LogitRows hidden;
 };
 
 // A prompt in two chunks, the second beside another sequence's, and then generated tokens. An
 // encoder's sequences are one pass's each.
-Answer answer_of(const std::string& path, const LoadedModelOptions& options) {
+Computed compute_all(const std::string& path, const LoadedModelOptions& options) {
   LoadedModel model(path, options);
   const auto tokens = some_tokens(45, 2);
   const std::span<const TokenId> all = tokens;
   auto first = model.new_sequence(tokens.size());
   auto second = model.new_sequence(tokens.size());
-  Answer answer;
+  Computed answer;
   const auto compute = [&](const std::vector<LoadedModel::Piece>& pieces, size_t generated) {
     LogitRows rows = model.compute(pieces, generated);
     answer.rows.insert(answer.rows.end(), rows.begin(), rows.end());
@@ -242,7 +242,7 @@ Answer answer_of(const std::string& path, const LoadedModelOptions& options) {
   return answer;
 }
 
-void expect_same(const Answer& expected, const Answer& answer) {
+void expect_same(const Computed& expected, const Computed& answer) {
   expect_same_bits(expected.rows, answer.rows);
   expect_same_bits(expected.hidden, answer.hidden);
 }
@@ -255,12 +255,12 @@ TEST(LayerSplit, gives_the_bits_of_one_rank_for_any_borders) {
     ++with_borders;
     LoadedModelOptions options{.workers = 1 + turn % 2};
     options.profile = turn % 3 == 0 ? Profile::kExact : Profile::kFast;
-    const Answer expected = answer_of(path, options);
+    const Computed expected = compute_all(path, options);
     options.borders = choices.back();
-    expect_same(expected, answer_of(path, options));
+    expect_same(expected, compute_all(path, options));
     options.borders = choices[turn % choices.size()];
     if (turn % 4 == 0) options.without_fusion.add_all();
-    expect_same(expected, answer_of(path, options));
+    expect_same(expected, compute_all(path, options));
   });
   EXPECT_GT(with_borders, 50U);
 }

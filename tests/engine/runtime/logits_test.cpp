@@ -16,10 +16,10 @@
 namespace lockstep {
 namespace {
 
-const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
+const std::string kLogitsFolder = source_dir() + "/tests/fixtures/logits/";
 
 nlohmann::json read_index() {
-  std::ifstream file(kFolder + "index.json");
+  std::ifstream file(kLogitsFolder + "index.json");
   return nlohmann::json::parse(file).at("models");
 }
 
@@ -34,7 +34,7 @@ constexpr double kTilesTolerance = 0.1;
 void compare(LoadedModel& loaded, const nlohmann::json& sequence, double spread, double tolerance) {
   const auto tokens = sequence.at("tokens").get<std::vector<TokenId>>();
   const auto first_row = sequence.at("first_row").get<size_t>();
-  const auto expected = read_floats(kFolder + sequence.at("logits").get<std::string>());
+  const auto expected = read_floats(kLogitsFolder + sequence.at("logits").get<std::string>());
   const auto rows = loaded.compute_alone(tokens, 128);
   const size_t vocabulary = rows[0].size();
   ASSERT_EQ(expected.size(), sequence.at("row_count").get<size_t>() * vocabulary);
@@ -54,7 +54,7 @@ TEST(Logits, are_those_of_transformers_for_every_architecture_and_instruction_se
         const auto name = model.at("name").get<std::string>();
         SCOPED_TRACE(name + " " + std::string(table->name));
         const bool rounds = table->has_tiles && !name.ends_with("f32");
-        LoadedModel loaded(kFolder + model.at("file").get<std::string>(),
+        LoadedModel loaded(kLogitsFolder + model.at("file").get<std::string>(),
                            {.kernels = table, .workers = workers});
         for (const auto& sequence : model.at("sequences")) {
           compare(loaded, sequence, model.at("spread").get<double>(),

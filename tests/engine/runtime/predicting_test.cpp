@@ -27,11 +27,11 @@ namespace lockstep {
 namespace {
 
 const std::string kFixtures = source_dir() + "/tests/fixtures/";
-const std::string kFolder = kFixtures + "predicting/";
+const std::string kPredictingFolder = kFixtures + "predicting/";
 const std::string kEagles = kFixtures + "eagle/";
 
 // In units of the spread of logits or rows. All engines compute in f32 in different orders.
-constexpr double kTolerance = 5e-5;
+constexpr double kPredictedTolerance = 5e-5;
 
 struct Fixture {
   std::string name;
@@ -68,7 +68,7 @@ void add_fixtures(const std::string& folder, std::vector<Fixture>& fixtures) {
 
 std::vector<Fixture> read_fixtures() {
   std::vector<Fixture> fixtures;
-  add_fixtures(kFolder, fixtures);
+  add_fixtures(kPredictingFolder, fixtures);
   EXPECT_EQ(fixtures.size(), 9U);
   add_fixtures(kEagles, fixtures);
   EXPECT_EQ(fixtures.size(), 9U + 5U);
@@ -189,13 +189,14 @@ TEST(PredictingBlocks, have_the_rows_and_logits_of_llama_cpp_on_every_instructio
       LoadedModel model(fixture.model, model_for(fixture.model, opened.model), {.kernels = table});
       model.compute_alone(fixture.tokens, 128);
       const LogitRows rows = model_rows(model, opened.model, fixture.tokens.size());
-      EXPECT_LT(difference(rows, fixture.given), kTolerance);
+      EXPECT_LT(difference(rows, fixture.given), kPredictedTolerance);
       LoadedModel block = loaded(opened, {.kernels = table});
       const Prediction found = predict(block, fixture, fixture.given);
       const size_t count = found.logits.size() * block.plan().vocabulary_size;
-      EXPECT_LT(difference(found.logits, std::span(fixture.logits).first(count)), kTolerance);
+      EXPECT_LT(difference(found.logits, std::span(fixture.logits).first(count)),
+                kPredictedTolerance);
       if (gives_rows(block)) {
-        EXPECT_LT(difference(found.own, fixture.own), kTolerance);
+        EXPECT_LT(difference(found.own, fixture.own), kPredictedTolerance);
       }
       // The steps are what the block itself predicts.
       const size_t steps = found.logits.size() - fixture.tokens.size();
@@ -225,7 +226,7 @@ TEST(PredictingBlocks, read_the_row_of_the_token_before) {
   }
 }
 
-void expect_what_float64_computes(const Fixture& fixture) {
+void expect_predicted_by_float64(const Fixture& fixture) {
   const BlockFile opened = block_of(fixture);
   const std::vector<float> given = rows_before(opened.model, fixture.given, fixture.given_columns);
   const ReferenceModel reference(opened.file, opened.model, fixture.tokens, given);
@@ -256,8 +257,8 @@ Fixture quantized(Fixture fixture, const test::Folder& folder) {
 TEST(PredictingBlocks, are_what_float64_computes_on_every_instruction_set) {
   const test::Folder folder;
   for (const Fixture& fixture : read_fixtures()) {
-    expect_what_float64_computes(fixture);
-    expect_what_float64_computes(quantized(fixture, folder));
+    expect_predicted_by_float64(fixture);
+    expect_predicted_by_float64(quantized(fixture, folder));
   }
 }
 
@@ -369,7 +370,7 @@ std::string error_of(const std::string& path, size_t block) {
 }
 
 TEST(PredictingBlocks, are_counted_and_those_that_are_not_there_refused) {
-  const std::string with = kFolder + "qwen3next.gguf";
+  const std::string with = kPredictingFolder + "qwen3next.gguf";
   const std::string families = source_dir() + "/tests/fixtures/families/";
   const GgufFile file = GgufFile::open(with).value();
   EXPECT_EQ(count_predicting_blocks(file).value(), 1U);
@@ -400,7 +401,7 @@ std::string error_with(const std::string& path, const std::string& name, const s
 }
 
 TEST(PredictingBlocks, with_tensors_that_are_missing_or_have_no_place_are_refused) {
-  const std::string path = kFolder + "qwen3next.gguf";
+  const std::string path = kPredictingFolder + "qwen3next.gguf";
   EXPECT_EQ(error_with(path, "blk.3.nextn.enorm.weight", "blk.3.nextn.xnorm.weight"),
             "tensor blk.3.nextn.enorm.weight is missing");
   EXPECT_EQ(error_with(path, "blk.3.attn_output.weight", "blk.3.attn_xutput.weight"),

@@ -19,10 +19,10 @@
 namespace lockstep {
 namespace {
 
-const std::string kFolder = source_dir() + "/tests/fixtures/logits/";
-const std::string kFamilies = source_dir() + "/tests/fixtures/families/";
+const std::string kComparedLogits = source_dir() + "/tests/fixtures/logits/";
+const std::string kComparedFamilies = source_dir() + "/tests/fixtures/families/";
 
-LogitRows read_rows(const std::string& path, size_t columns) {
+LogitRows read_logits(const std::string& path, size_t columns) {
   std::ifstream file(path, std::ios::binary);
   LogitRows rows;
   std::vector<float> row(columns);
@@ -56,7 +56,7 @@ void expect_what_transformers_computes(const std::string& folder) {
       const auto begin = sequence.at("first_row").get<std::ptrdiff_t>();
       const ReferenceRows rows(reference.logits().begin() + begin, reference.logits().end());
       const LogitRows expected =
-          read_rows(folder + sequence.at("logits").get<std::string>(), rows.front().size());
+          read_logits(folder + sequence.at("logits").get<std::string>(), rows.front().size());
       const double bound = reference.bound(roundings);
       EXPECT_LE(worst_difference(expected, rows), bound);
       EXPECT_LT(bound, most * model.at("spread").get<double>());  // or it says nothing
@@ -65,11 +65,11 @@ void expect_what_transformers_computes(const std::string& folder) {
 }
 
 TEST(ReferenceModel, is_what_transformers_computes) {
-  expect_what_transformers_computes(kFolder);
+  expect_what_transformers_computes(kComparedLogits);
 }
 
 TEST(ReferenceModel, is_what_transformers_computes_for_every_family) {
-  expect_what_transformers_computes(kFamilies);
+  expect_what_transformers_computes(kComparedFamilies);
 }
 
 struct Case {

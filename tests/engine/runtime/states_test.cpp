@@ -214,7 +214,7 @@ Graph graph_with_column_scan(uint64_t seed) {
 }
 
 template <typename Check>
-void for_each_graph(Check check) {
+void for_each_graph_with_states(Check check) {
   const std::vector<std::pair<const char*, Graph (*)(uint64_t)>> makers = {
       {"convolutions", graph_with_states},
       {"delta net", graph_with_delta_net},
@@ -231,7 +231,7 @@ void for_each_graph(Check check) {
 }
 
 TEST(States, give_what_float64_computes_of_the_whole_text_on_every_instruction_set) {
-  for_each_graph(expect_what_float64_computes);
+  for_each_graph_with_states(expect_what_float64_computes);
 }
 
 // Two sequences in turns, in slots that others have had, and a third one that begins meanwhile.
@@ -261,7 +261,7 @@ void expect_among_others(LoadedModel& model, const LogitRows& expected,
 
 TEST(States, have_the_same_bits_for_any_ranks_shares_workers_pieces_and_neighbours) {
   const auto tokens = some_tokens(56, 2);
-  for_each_graph([&](const RandomGraphFile& file) {
+  for_each_graph_with_states([&](const RandomGraphFile& file) {
     const LogitRows expected =
         LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
     size_t turn = 0;
@@ -283,7 +283,7 @@ TEST(States, have_the_same_bits_for_any_ranks_shares_workers_pieces_and_neighbou
 // fail.
 TEST(States, hold_what_the_tokens_before_have_left) {
   const auto tokens = some_tokens(20, 2);
-  for_each_graph([&](const RandomGraphFile& file) {
+  for_each_graph_with_states([&](const RandomGraphFile& file) {
     LoadedModel model(file.path(), file.model(), {});
     const LogitRows expected = model.compute_alone(tokens, 128);
     auto mine = model.new_sequence(tokens.size());
@@ -301,7 +301,7 @@ TEST(States, hold_what_the_tokens_before_have_left) {
 TEST(States, that_are_copied_are_gone_on_from_with_the_same_bits) {
   const auto tokens = some_tokens(40, 2);
   const std::span<const TokenId> all = tokens;
-  for_each_graph([&](const RandomGraphFile& file) {
+  for_each_graph_with_states([&](const RandomGraphFile& file) {
     const LogitRows expected =
         LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
     size_t workers = 1;

@@ -15,7 +15,7 @@
 namespace lockstep {
 namespace {
 
-constexpr size_t kRequests = 30;
+constexpr size_t kDraftedRequests = 30;
 
 class DraftModelTest : public SpeculationTest {
  protected:
@@ -42,10 +42,10 @@ TEST_F(DraftModelTest, changes_no_answer_alone) {
     SCOPED_TRACE(arithmetic);
     options_.arithmetic = arithmetic;
     draft_by_none();
-    const std::vector<Heard> plain = without_drafts(kRequests);
+    const std::vector<Heard> plain = without_drafts(kDraftedRequests);
     for (const std::string& file : {same_, other_}) {
       draft_by(file);
-      for (size_t number = 0; number < kRequests; ++number) {
+      for (size_t number = 0; number < kDraftedRequests; ++number) {
         EXPECT_EQ(answer_of(nth(number)), plain[number]) << number << " by " << file;
       }
       EXPECT_EQ(of_model().drafter, "draft");
@@ -111,7 +111,7 @@ TEST_F(DraftModelTest, changes_no_answers_beside_others_with_few_pages) {
       options_.rank_count = ranks;
       options_.worker_count = 1;
       draft_by_none();
-      const std::vector<Heard> plain = without_drafts(kRequests);
+      const std::vector<Heard> plain = without_drafts(kDraftedRequests);
       for (const auto& [file, speculate] :
            {std::pair(same_, "draft"), std::pair(other_, "ngram,draft")}) {
         draft_by(file);
@@ -121,7 +121,7 @@ TEST_F(DraftModelTest, changes_no_answers_beside_others_with_few_pages) {
         Gate gate;
         Answer held;
         hold(gate, held);
-        for (size_t number = 0; number < kRequests; ++number) {
+        for (size_t number = 0; number < kDraftedRequests; ++number) {
           answers.push_back(std::make_unique<Answer>());
           Request asked = nth(number);
           if (number % 4 == 1) asked.prediction = predicted(plain[number].tokens);
@@ -129,7 +129,7 @@ TEST_F(DraftModelTest, changes_no_answers_beside_others_with_few_pages) {
           submit(std::move(asked), *answers.back());
         }
         gate.open();
-        for (size_t number = 0; number < kRequests; ++number) {
+        for (size_t number = 0; number < kDraftedRequests; ++number) {
           EXPECT_EQ(heard(*answers[number]), plain[number]) << number << " by " << file;
         }
         EXPECT_GT(engine().statistics().preemptions, 0U);
@@ -144,15 +144,15 @@ TEST_F(DraftModelTest, changes_no_answers_beside_others_with_few_pages) {
 TEST_F(DraftModelTest, changes_no_answer_with_as_many_tokens_as_pay) {
   options_.arithmetic = "exact";
   draft_by_none();
-  const std::vector<Heard> plain = without_drafts(kRequests);
+  const std::vector<Heard> plain = without_drafts(kDraftedRequests);
   options_.draft_tokens.reset();
   draft_by(same_);
   std::vector<std::unique_ptr<Answer>> answers;
-  for (size_t number = 0; number < kRequests; ++number) {
+  for (size_t number = 0; number < kDraftedRequests; ++number) {
     answers.push_back(std::make_unique<Answer>());
     submit(nth(number), *answers.back());
   }
-  for (size_t number = 0; number < kRequests; ++number) {
+  for (size_t number = 0; number < kDraftedRequests; ++number) {
     EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
   }
 }

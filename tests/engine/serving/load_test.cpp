@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-constexpr LatencyTargets kNone = {};
+constexpr LatencyTargets kNoTargets = {};
 constexpr LatencyTargets kTargets = {2, 0.5};  // the defaults
 constexpr uint64_t kSeeds = 3;
 constexpr double kSeconds = 300;
@@ -31,13 +31,13 @@ std::string described(const FeltLoad& load, size_t kind = 0) {
 }
 
 // Without targets and with them.
-struct Pair {
+struct LoadPair {
   FeltLoad before;
   FeltLoad after;
 };
 
-Pair pair(const std::vector<SimulatedClients>& clients, uint64_t seed) {
-  return {load(kNone, clients, seed), load(kTargets, clients, seed)};
+LoadPair pair(const std::vector<SimulatedClients>& clients, uint64_t seed) {
+  return {load(kNoTargets, clients, seed), load(kTargets, clients, seed)};
 }
 
 class LoadTest : public testing::Test {
@@ -150,7 +150,7 @@ TEST_F(LoadTest, short_prompts_of_many_do_not_starve_another_tenants_long_one) {
 TEST_F(LoadTest, a_slow_machine_computes_the_smallest_chunks) {
   const SimulatedMachine slow = {.costs = linear_costs(0.6, 0.2, 0.04, 0.05)};
   for (uint64_t seed = 1; seed <= kSeeds; ++seed) {
-    const auto before = load(kNone, {{.count = 4}}, seed, slow);
+    const auto before = load(kNoTargets, {{.count = 4}}, seed, slow);
     const auto after = load(kTargets, {{.count = 4}}, seed, slow);
     SCOPED_TRACE(
         fmt::format("seed {}: {}; with targets {}", seed, described(before), described(after)));
@@ -165,7 +165,7 @@ TEST_F(LoadTest, a_slow_machine_computes_the_smallest_chunks) {
 TEST_F(LoadTest, a_fast_machine_is_no_slower_to_answer) {
   const SimulatedMachine fast = {.costs = linear_costs(0.001, 0.0004, 0.00012, 0.0001)};
   for (const size_t clients : {1U, 32U}) {
-    const auto before = load(kNone, {{.count = clients}}, 1, fast);
+    const auto before = load(kNoTargets, {{.count = clients}}, 1, fast);
     const auto after = load(kTargets, {{.count = clients}}, 1, fast);
     record(fmt::format("before_{}", clients), before);
     record(fmt::format("after_{}", clients), after);

@@ -79,12 +79,12 @@ class StatesServingTest : public EngineTest {
   size_t salts_ = 0;
 };
 
-constexpr size_t kRequests = 12;
+constexpr size_t kStateRequests = 12;
 
 TEST_F(StatesServingTest, answers_beside_others_with_few_pages_have_the_bits_of_those_alone) {
   options_.context_tokens = 320;
   std::vector<Heard> expected;
-  for (size_t number = 0; number < kRequests; ++number) expected.push_back(alone(nth(number)));
+  for (size_t number = 0; number < kStateRequests; ++number) expected.push_back(alone(nth(number)));
   for (const uint32_t ranks : {1U, 2U}) {
     engine_.reset();
     options_.rank_count = ranks;
@@ -92,16 +92,16 @@ TEST_F(StatesServingTest, answers_beside_others_with_few_pages_have_the_bits_of_
     options_.kv_pages = 7;  // of sequences of up to five
     options_.sequence_count = 3;
     options_.batch_tokens = 24;
-    std::array<Answer, kRequests> answers;
+    std::array<Answer, kStateRequests> answers;
     Gate gate;
     Answer held;
     hold(gate, held);
-    for (size_t number = kRequests; number-- > 0;) submit(nth(number), answers[number]);
+    for (size_t number = kStateRequests; number-- > 0;) submit(nth(number), answers[number]);
     Answer cancelled;
     submit(nth(7), cancelled);
     engine().cancel(last_id_);
     gate.open();
-    for (size_t number = 0; number < kRequests; ++number) {
+    for (size_t number = 0; number < kStateRequests; ++number) {
       EXPECT_EQ(heard(answers[number]), expected[number]) << number << " of " << ranks << " ranks";
     }
     EXPECT_EQ(cancelled.wait(), FinishReason::kCancelled);
