@@ -106,31 +106,35 @@ GPU_FUNCTION float from_half(uint16_t bits) {
   return half_to_float(bits);
 }
 
+// The elements of A and of B as the lanes hold them.
+template <float (*kNumber)(uint16_t)>
+GPU_FUNCTION void read_tiles(const HostGrid::WarpWords& words, HostGrid::TileNumbers& numbers) {
+  for (unsigned lane = 0; lane < kWarpThreads; ++lane) {
+    for (unsigned word = 0; word < 6; ++word) {
+      const bool of_a = word < 4;
+      auto& row = of_a ? numbers.a[lane / 4 + word % 2 * 8] : numbers.b[lane / 4];
+      const unsigned column = lane % 4 * 2 + (of_a ? word / 2 : word - 4) * 8;
+      row[column] = static_cast<double>(kNumber(static_cast<uint16_t>(words[lane][word])));
+      row[column + 1] =
+          static_cast<double>(kNumber(static_cast<uint16_t>(words[lane][word] >> 16U)));
+    }
+  }
+}
+
 template <float (*kNumber)(uint16_t)>
 GPU_FUNCTION void multiply_tile_of(float (&sums)[4], const uint32_t (&a)[4],
                                    const uint32_t (&b)[2]) {
-  const auto& words = HostGrid::exchange({a[0], a[1], a[2], a[3], b[0], b[1]});
-  // Element (row, column) of A and of B as the lanes hold them.
-  const auto half_of = [](uint32_t word, unsigned index) {
-    return kNumber(static_cast<uint16_t>(word >> (index % 2 * 16)));
-  };
-  const auto element_a = [&](unsigned row, unsigned column) {
-    const unsigned lane = row % 8 * 4 + column % 8 / 2;
-    return half_of(words[lane][row / 8 + column / 8 * 2], column);
-  };
-  const auto element_b = [&](unsigned row, unsigned column) {
-    const unsigned lane = column * 4 + row % 8 / 2;
-    return half_of(words[lane][4 + row / 8], row);
-  };
-  for (unsigned index = 0; index < 4; ++index) {
-    const unsigned row = lane_index() / 4 + index / 2 * 8;
-    const unsigned column = lane_index() % 4 * 2 + index % 2;
-    double sum = sums[index];
-    for (unsigned k = 0; k < 16; ++k) {
-      sum += static_cast<double>(element_a(row, k)) * static_cast<double>(element_b(k, column));
+  const auto& numbers =
+      HostGrid::exchange_tiles({a[0], a[1], a[2], a[3], b[0], b[1]}, &read_tiles<kNumber>);
+  const unsigned row = lane_index() / 4;
+  const unsigned column = lane_index() % 4 * 2;
+  double exact[4] = {sums[0], sums[1], sums[2], sums[3]};
+  for (unsigned k = 0; k < 16; ++k) {
+    for (unsigned index = 0; index < 4; ++index) {
+      exact[index] += numbers.a[row + index / 2 * 8][k] * numbers.b[column + index % 2][k];
     }
-    sums[index] = static_cast<float>(sum);
   }
+  for (unsigned index = 0; index < 4; ++index) sums[index] = static_cast<float>(exact[index]);
 }
 GPU_FUNCTION void multiply_tile(float (&sums)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
   multiply_tile_of<from_bf16>(sums, a, b);

@@ -1,12 +1,9 @@
 #include "tests/engine/kernels/cuda/host_grid.h"
 
 #include <sched.h>
-#include <ucontext.h>
 
 #include <algorithm>
-#include <csetjmp>
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <numeric>
 #include <random>
@@ -15,6 +12,37 @@
 #include <vector>
 
 #include "engine/base/check.h"
+
+// Puts what a callee preserves (System V) on the stack, writes its end to `from`, and returns on
+// the stack that ends at `to`.
+extern "C" void lockstep_switch_stacks(std::byte** from, std::byte* to);
+asm(R"(
+  .pushsection .text
+  .globl lockstep_switch_stacks
+  .hidden lockstep_switch_stacks
+  .type lockstep_switch_stacks, @function
+lockstep_switch_stacks:
+  .cfi_startproc
+  endbr64
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+  .cfi_endproc
+  .size lockstep_switch_stacks, .-lockstep_switch_stacks
+  .popsection
+)");
 
 namespace lockstep {
 namespace {
@@ -40,14 +68,7 @@ struct Warp {
   Rendezvous rendezvous;
   // Two sets: a lane may bring its next words before another has looked at the last ones.
   std::array<HostGrid::WarpWords, 2> words;
-};
-
-// The point from which a thread of the grid, or their scheduler, goes on. A context begins it;
-// later switches are jumps between stacks, which need no system calls.
-struct Place {
-  ucontext_t context = {};
-  jmp_buf jump = {};
-  bool begun = false;
+  std::array<HostGrid::TileNumbers, 2> numbers;
 };
 
 // A copy that a thread has begun.
@@ -60,14 +81,24 @@ struct Copy {
   std::array<std::byte, 16> seen;
 };
 
+// A thread's copies: in the order in which they were begun, and where each closed group of them
+// ends.
 struct Copies {
-  std::vector<Copy> open;
-  std::deque<std::vector<Copy>> closed;
+  std::vector<Copy> begun;
+  std::vector<size_t> ends;
+  size_t groups_done = 0;
+  size_t done = 0;
+
+  bool go_on() const { return done < begun.size(); }
+  void clear() {
+    begun.clear();
+    ends.clear();
+    groups_done = done = 0;
+  }
 };
 
 struct Thread {
   Wait wait;
-  Copies copies;
   bool has_waited = false;  // for the launches before
   bool has_ended = false;
 };
@@ -75,15 +106,24 @@ struct Thread {
 // Runs one thread of the grid after another: it is begun once, and waits for the next when one has
 // ended.
 struct Fibre {
-  std::unique_ptr<char[]> stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
-  Place place;
+  // The stacks of a warp's lanes begin at different places of a page: else all are in the same few
+  // lines of the first cache.
+  explicit Fibre(size_t number) : color(number * 640 % kPageBytes) {}
+
+  static constexpr size_t kPageBytes = 4096;
+  size_t color;
+  std::unique_ptr<std::byte[]> stack =
+      std::make_unique_for_overwrite<std::byte[]>(kStackBytes + kPageBytes);
+  std::byte* top = nullptr;  // the stack's end while another runs; null: not begun
+  Copies copies;             // of the thread that it runs
 };
 
 // Kept from one grid to the next: to have them anew takes longer than most kernels.
 thread_local std::vector<std::unique_ptr<Fibre>> spare_fibres;
+thread_local size_t fibre_count = 0;
 
 std::unique_ptr<Fibre> take_fibre() {
-  if (spare_fibres.empty()) return std::make_unique<Fibre>();
+  if (spare_fibres.empty()) return std::make_unique<Fibre>(fibre_count++);
   std::unique_ptr<Fibre> fibre = std::move(spare_fibres.back());
   spare_fibres.pop_back();
   return fibre;
@@ -106,8 +146,8 @@ struct HostBlock {
   Rendezvous launches;    // those before are done
   bool is_early = false;  // they are not
   bool lets_next = false;
-  Place scheduler;
-  unsigned thread = 0;
+  std::byte* caller_top = nullptr;  // the stack of who runs the grid
+  unsigned thread = 0;              // that runs, or whose turn is looked for
   unsigned running = 0;
   bool moved = false;  // since the last sweep over the threads
 };
@@ -123,15 +163,32 @@ Thread& own_thread() {
   return block->threads[block->thread];
 }
 
-void go_on(Place& from, Place& to) {
-  if (_setjmp(from.jump) != 0) return;
-  if (to.begun) _longjmp(to.jump, 1);
-  to.begun = true;
-  setcontext(&to.context);
+Copies& own_copies() {
+  return block->fibres[block->thread]->copies;
 }
 
+// Goes over the threads from block->thread on to the next one that has a turn: again from the first
+// as long as any of them moves. False where all have ended or wait.
+bool find_turn() {
+  HostBlock& grid = *block;
+  for (;;) {
+    for (; grid.thread < grid.shape.threads; ++grid.thread) {
+      const Thread& next = grid.threads[grid.thread];
+      if (!next.has_ended && next.wait.over()) return true;
+    }
+    // A thread that rests, or has met others, has moved.
+    if (!grid.moved) return false;
+    grid.moved = false;
+    grid.thread = 0;
+  }
+}
+
+// Lets the next thread have its turn: straight from stack to stack.
 void yield() {
-  go_on(block->fibres[block->thread]->place, block->scheduler);
+  Fibre& own = *block->fibres[block->thread++];
+  if (!find_turn()) return lockstep_switch_stacks(&own.top, block->caller_top);
+  const Fibre& next = *block->fibres[block->thread];
+  if (&next != &own) lockstep_switch_stacks(&own.top, next.top);
 }
 
 void meet(Rendezvous& rendezvous, unsigned count) {
@@ -155,17 +212,12 @@ void check_aligned(const void* address, size_t bytes) {
         bytes);
 }
 
-bool copies_go_on(const Copies& copies) {
-  if (!copies.open.empty()) return true;
-  return std::ranges::any_of(copies.closed, [](const auto& group) { return !group.empty(); });
-}
-
 void run_thread() {
   block->kernel();
   Thread& own = own_thread();
   CHECK(own.has_waited, "thread {} of block {}, {} ends without having waited for launches",
         block->thread, block->column, block->row);
-  CHECK(!copies_go_on(own.copies), "thread {} of block {}, {} ends while its copies go on",
+  CHECK(!own_copies().go_on(), "thread {} of block {}, {} ends while its copies go on",
         block->thread, block->column, block->row);
   own.has_ended = true;
   --block->running;
@@ -179,13 +231,18 @@ void run_threads() {
   }
 }
 
+// Its first turn enters run_threads(), as a call would: with the stack eight bytes off a multiple
+// of 16.
 void prepare_fibre(Fibre& fibre) {
-  if (fibre.place.begun) return;
-  ucontext_t& context = fibre.place.context;
-  getcontext(&context);
-  context.uc_stack = {.ss_sp = fibre.stack.get(), .ss_flags = 0, .ss_size = kStackBytes};
-  context.uc_link = nullptr;
-  makecontext(&context, run_threads, 0);
+  if (fibre.top != nullptr) return;
+  struct First {
+    std::array<void*, 6> preserved = {};
+    void (*entry)() = &run_threads;
+    void* returns_to = nullptr;
+  };
+  std::byte* const end = fibre.stack.get() + kStackBytes + fibre.color;
+  fibre.top = end - reinterpret_cast<uintptr_t>(end) % 16 - sizeof(First);
+  new (fibre.top) First;
 }
 
 void begin_block(unsigned index) {
@@ -198,6 +255,7 @@ void begin_block(unsigned index) {
   for (Warp& warp : block->warps) warp.rendezvous = {};
   for (unsigned thread = 0; thread < count; ++thread) {
     block->threads[thread] = {};
+    block->fibres[thread]->copies.clear();
     prepare_fibre(*block->fibres[thread]);
   }
   block->running = count;
@@ -205,16 +263,9 @@ void begin_block(unsigned index) {
 
 // Until all have ended or wait.
 void take_turns() {
-  do {
-    block->moved = false;
-    for (unsigned thread = 0; thread < block->shape.threads; ++thread) {
-      Thread& next = block->threads[thread];
-      if (next.has_ended || !next.wait.over()) continue;
-      block->thread = thread;
-      go_on(block->scheduler, block->fibres[thread]->place);
-    }
-    // A thread that rests, or has met others, has moved.
-  } while (block->moved);
+  block->thread = 0;
+  block->moved = false;
+  if (find_turn()) lockstep_switch_stacks(&block->caller_top, block->fibres[block->thread]->top);
 }
 
 void end_block() {
@@ -244,7 +295,6 @@ HostGrid::HostGrid(const Shape& shape, std::function<void()> kernel)
   grid.shared = std::make_unique<std::byte[]>(shape.shared_bytes + 128);
   const auto address = reinterpret_cast<uintptr_t>(grid.shared.get());
   grid.shared_begin = grid.shared.get() + (128 - address % 128);
-  grid.scheduler.begun = true;
   for (unsigned thread = 0; thread < shape.threads; ++thread) grid.fibres.push_back(take_fibre());
   grid.threads.resize(shape.threads);
   grid.warps.resize(shape.threads / kWarpThreads);
@@ -259,7 +309,7 @@ HostGrid::~HostGrid() {
   for (unsigned thread = 0; thread < block_->shape.threads; ++thread) {
     std::unique_ptr<Fibre>& fibre = block_->fibres[thread];
     // One that is in the middle of a kernel begins anew.
-    if (!block_->threads[thread].has_ended) fibre->place.begun = false;
+    if (!block_->threads[thread].has_ended) fibre->top = nullptr;
     spare_fibres.push_back(std::move(fibre));
   }
 }
@@ -334,31 +384,44 @@ const HostGrid::WarpWords& HostGrid::exchange(const Words& own) {
   return words;
 }
 
+const HostGrid::TileNumbers& HostGrid::exchange_tiles(const Words& own,
+                                                      void (*read)(const WarpWords&,
+                                                                   TileNumbers&)) {
+  Warp& warp = own_warp();
+  const size_t set = warp.rendezvous.round % 2;
+  warp.words[set][block->thread % kWarpThreads] = own;
+  const bool is_last = warp.rendezvous.arrived + 1 == kWarpThreads;
+  if (is_last) read(warp.words[set], warp.numbers[set]);
+  meet(warp.rendezvous, kWarpThreads);
+  return warp.numbers[set];
+}
+
 void HostGrid::begin_copy(std::byte* shared, const std::byte* source, size_t bytes) {
   check_aligned(shared, bytes);
   check_aligned(source, bytes);
   std::memset(shared, kGarbage, bytes);
   Copy copy = {shared, source, bytes, !own_thread().has_waited, {}};
   std::memcpy(copy.seen.data(), source, bytes);
-  own_thread().copies.open.push_back(copy);
+  own_copies().begun.push_back(copy);
 }
 
 void HostGrid::close_copies() {
-  Copies& copies = own_thread().copies;
-  copies.closed.push_back(std::exchange(copies.open, {}));
+  Copies& copies = own_copies();
+  copies.ends.push_back(copies.begun.size());
 }
 
 void HostGrid::wait_for_copies(size_t groups) {
-  auto& closed = own_thread().copies.closed;
-  while (closed.size() > groups) {
-    for (const Copy& copy : closed.front()) {
+  Copies& copies = own_copies();
+  while (copies.ends.size() - copies.groups_done > groups) {
+    for (const size_t end = copies.ends[copies.groups_done++]; copies.done < end; ++copies.done) {
+      const Copy& copy = copies.begun[copies.done];
       CHECK(!copy.is_early || std::memcmp(copy.seen.data(), copy.source, copy.bytes) == 0,
             "{} bytes at {} were copied before a launch before had written them", copy.bytes,
             static_cast<const void*>(copy.source));
       std::memcpy(copy.shared, copy.source, copy.bytes);
     }
-    closed.pop_front();
   }
+  if (copies.groups_done == copies.ends.size() && !copies.go_on()) copies.clear();
 }
 
 void HostGrid::rest() {

@@ -27,6 +27,11 @@ class HostGrid {
   static constexpr size_t kExchangeWords = 6;
   using Words = std::array<uint32_t, kExchangeWords>;
   using WarpWords = std::array<Words, kWarpThreads>;
+  // The factors of a warp's tile product: A by its rows, B by its columns.
+  struct TileNumbers {
+    std::array<std::array<double, 16>, 16> a;
+    std::array<std::array<double, 16>, 8> b;
+  };
 
   struct Shape {
     unsigned columns = 1;
@@ -68,6 +73,9 @@ class HostGrid {
   // The words that every lane of the warp has brought. Valid until the lane's next call of any of
   // these.
   static const WarpWords& exchange(const Words& own);
+  // The same words, from which `read` has taken the factors once for all lanes.
+  static const TileNumbers& exchange_tiles(const Words& own,
+                                           void (*read)(const WarpWords&, TileNumbers&));
   // Lets other threads have their turns.
   static void rest();
   // Copies 16 bytes at most: when waited for; garbage until then.
