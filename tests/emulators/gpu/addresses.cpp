@@ -108,18 +108,23 @@ bool may_read_unwritten(Warp& warp, const Instruction& instruction,
 
 // Whether no other warp does something with these bytes that has to come before or after; where
 // that is to be found.
-bool find_no_race(Warp& warp, const Instruction& instruction,
-                  const std::array<uint32_t, kLanes>& addresses, uint32_t bytes, Touch touch) {
+bool find_no_race(Warp& warp, const Instruction& instruction, const Addresses<uint32_t>& addresses,
+                  uint32_t bytes, Touch touch) {
   auto& touches = warp.block().touches;
   if (!touches) return true;
+  const auto touch_bytes = [&](uint32_t place, uint32_t count) {
+    return touch == Touch::kRead ? touches->read(place, count, warp.index())
+                                 : touches->write(place, count, warp.index());
+  };
+  if (addresses.in_a_row && touch_bytes(addresses.at[0] - kSharedBase, bytes * kLanes) == nullptr) {
+    return true;
+  }
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if (!((warp.active() >> lane) & 1)) continue;
-    const uint32_t place = addresses[lane] - kSharedBase;
-    const char* const done = touch == Touch::kRead ? touches->read(place, bytes, warp.index())
-                                                   : touches->write(place, bytes, warp.index());
+    const char* const done = touch_bytes(addresses.at[lane] - kSharedBase, bytes);
     if (done == nullptr) continue;
     return refuse(
-        warp, instruction, lane, addresses[lane], bytes, touch,
+        warp, instruction, lane, addresses.at[lane], bytes, touch,
         fmt::format("shared memory that another warp has {} since the last barrier", done));
   }
   return true;
@@ -190,7 +195,7 @@ bool SharedSpace::find(Warp& warp, const Instruction& instruction, uint32_t addr
         fmt::format("outside of shared memory, which is {:#x} to {:#x}", kSharedBase, end),
         Fault::kNoMemory);
   }
-  if (!find_no_race(warp, instruction, addresses.at, bytes, touch)) return false;
+  if (!find_no_race(warp, instruction, addresses, bytes, touch)) return false;
   addresses.put_into(host, window.at(0), kSharedBase);
   // Lanes in a row are looked at as if they were one.
   const uint32_t lanes = addresses.in_a_row ? 1 : kLanes;
@@ -217,7 +222,7 @@ bool LocalSpace::find(Warp& warp, const Instruction& instruction, uint32_t addre
   for (uint32_t lane = 0; lane < kLanes; ++lane) {
     if (!((warp.active() >> lane) & 1)) continue;
     const uint64_t address = addresses.at[lane];
-    if (address % bytes != 0) {
+    if ((address & (bytes - 1)) != 0) {
       return refuse(warp, instruction, lane, address, bytes, touch, "misaligned in local memory",
                     Fault::kMisaligned);
     }
@@ -242,16 +247,20 @@ bool ParameterSpace::find(Warp& warp, const Instruction& instruction, uint32_t a
                           uint64_t offset, uint32_t bytes, Touch touch, HostAddresses& host) {
   const Addresses<uint64_t> addresses(warp, address_register, offset, bytes);
   const std::vector<std::byte>& parameters = warp.block().launch.parameters;
-  for (uint32_t lane = 0; lane < kLanes; ++lane) {
-    const uint64_t address = addresses.at[lane];
-    if (address % bytes != 0 || address > parameters.size() ||
-        bytes > parameters.size() - address) {
-      return refuse(warp, instruction, lane, address, bytes, touch,
-                    "misaligned in the parameters, or outside of them", Fault::kNoMemory);
-    }
-    // Only read: stores to parameters are no instruction that is known.
-    host[lane] = const_cast<std::byte*>(parameters.data() + address);
+  const auto is_outside = [&](uint64_t address) {
+    return address > parameters.size() || bytes > parameters.size() - address;
+  };
+  const bool all_aligned = (addresses.bits & (bytes - 1)) == 0;
+  if (!all_aligned || addresses.lowest > addresses.highest || is_outside(addresses.highest)) {
+    const auto found = std::ranges::find_if(addresses.at, [&](uint64_t address) {
+      return (address & (bytes - 1)) != 0 || is_outside(address);
+    });
+    const auto lane = static_cast<uint32_t>(found - addresses.at.begin());
+    return refuse(warp, instruction, lane, *found, bytes, touch,
+                  "misaligned in the parameters, or outside of them", Fault::kNoMemory);
   }
+  // Only read: stores to parameters are no instruction that is known.
+  addresses.put_into(host, const_cast<std::byte*>(parameters.data()), 0);
   return true;
 }
 

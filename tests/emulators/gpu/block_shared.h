@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "tests/emulators/gpu/block.h"
@@ -25,7 +24,7 @@ struct BlockShared {
         local(size_t{program.local_bytes} * its_launch.block.x * its_launch.block.y *
                   its_launch.block.z,
               seed) {
-    if (launch.refuses_shared_races) touches.emplace(shared.size());
+    if (launch.refuses_shared_races) touches = SharedTouches::take(shared.size());
   }
 
   // The allocation that holds all bytes from `first` to `last`; empty: none does.
@@ -45,8 +44,8 @@ struct BlockShared {
   std::string failure;  // empty: none
   Fault fault = Fault::kOther;
   Window shared;
-  std::optional<SharedTouches> touches;  // of shared memory, where races are refused
-  Window local;                          // a thread's bytes, then the next one's
+  SharedTouches::Pointer touches;  // of shared memory, where races are refused; or none
+  Window local;                    // a thread's bytes, then the next one's
 
  private:
   MemoryRange find_range(uint64_t first, uint64_t last);

@@ -3,32 +3,39 @@
 #include <algorithm>
 
 namespace lockstep::ptx {
+namespace {
+
+thread_local std::vector<std::unique_ptr<SharedTouches>> spare;
+
+}  // namespace
+
+SharedTouches::Pointer SharedTouches::take(size_t bytes) {
+  Pointer touches;
+  if (spare.empty()) {
+    touches.reset(new SharedTouches);
+  } else {
+    touches.reset(spare.back().release());
+    spare.pop_back();
+  }
+  touches->pass_barrier();  // whatever was touched was before it
+  if (touches->written_.size() < bytes) {
+    touches->written_.resize(bytes);
+    touches->read_.resize(bytes);
+  }
+  return touches;
+}
+
+void SharedTouches::GiveBack::operator()(SharedTouches* touches) const {
+  spare.emplace_back(touches);
+}
 
 void SharedTouches::pass_barrier() {
   now_ += kWarps;
   if (now_ != 0) return;
   // After 2^26 barriers the numbers begin anew.
-  std::fill(bytes_.begin(), bytes_.end(), Byte{});
+  std::ranges::fill(written_, 0U);
+  std::ranges::fill(read_, 0U);
   now_ = kWarps;
-}
-
-const char* SharedTouches::read(size_t offset, size_t count, uint32_t warp) {
-  for (size_t i = offset; i < offset + count; ++i) {
-    Byte& byte = bytes_[i];
-    if (is_others(byte.written, warp)) return "written";
-    byte.read = now_ + (is_others(byte.read, warp) ? kSeveral : warp);
-  }
-  return nullptr;
-}
-
-const char* SharedTouches::write(size_t offset, size_t count, uint32_t warp) {
-  for (size_t i = offset; i < offset + count; ++i) {
-    Byte& byte = bytes_[i];
-    if (is_others(byte.written, warp)) return "written";
-    if (is_others(byte.read, warp)) return "read";
-    byte.written = now_ + warp;
-  }
-  return nullptr;
 }
 
 }  // namespace lockstep::ptx
