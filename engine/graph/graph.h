@@ -313,6 +313,9 @@ class Graph {
   // Keeps the value's rows, of every token, from their step until the next pass begins: they can be
   // read in between. Values are numbered in the order of the calls; one may be kept twice.
   void keep(ValueId value);
+  // Keeps keys and values of all tokens, those of layers with windows as well: pages of one table
+  // hold all layers then, whatever they see (group_kv_layers()).
+  void keep_all_keys() { keeps_all_keys_ = true; }
 
   const std::vector<Weight>& weights() const { return weights_; }
   const std::vector<GraphNode>& nodes() const { return nodes_; }
@@ -323,6 +326,7 @@ class Graph {
   size_t value_count() const { return columns_.size(); }
   ValueId logits() const { return logits_; }
   const std::vector<ValueId>& kept() const { return kept_; }
+  bool keeps_all_keys() const { return keeps_all_keys_; }
   // The columns of the rows that batches bring with tokens; 0: they bring none.
   size_t given_columns() const { return given_columns_; }
   // Whether tokens see keys behind their own.
@@ -351,6 +355,7 @@ class Graph {
   std::vector<Rotary> rotaries_;
   ValueId logits_ = kNone;
   std::vector<ValueId> kept_;
+  bool keeps_all_keys_ = false;
   size_t given_columns_ = 0;
   size_t chosen_experts_ = 0;
   size_t most_experts_ = 0;

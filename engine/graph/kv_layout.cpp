@@ -183,6 +183,7 @@ void place_layers(const std::vector<KvGroup>& groups, KvLayout& kv) {
 std::vector<KvGroup> group_kv_layers(const Graph& graph) {
   const LayersByWindow classes = find_layers(graph);
   if (classes.empty()) return {};
+  if (graph.keeps_all_keys()) return group_as_one(classes).groups;
   if (classes.size() == 1) {
     return group_with(classes, total_elements(classes.begin()->second)).groups;
   }
@@ -201,6 +202,12 @@ std::vector<KvGroup> group_kv_layers(const Graph& graph) {
   const auto good = std::ranges::find_if(
       choices, [&](const Grouping& one) { return one.cost <= least + least / kNearlySame; });
   return good->groups;
+}
+
+std::optional<size_t> whole_group(std::span<const AttentionWindow> windows) {
+  const auto whole = std::ranges::find_if(windows, &AttentionWindow::sees_all);
+  if (whole == windows.end()) return std::nullopt;
+  return static_cast<size_t>(whole - windows.begin());
 }
 
 KvPageCount::KvPageCount(const Graph& graph, size_t batch_tokens) : batch_tokens_(batch_tokens) {

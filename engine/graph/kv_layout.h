@@ -6,6 +6,8 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "engine/base/attention_window.h"
@@ -25,9 +27,13 @@ struct KvGroup {
 
 // The groups whose pages take the least memory for sequences of kKvGroupingTokens; of groupings
 // that take nearly the same, the one with the fewest groups. A group's pages are as large as the
-// largest group's, so layers of one window may be in several groups.
+// largest group's, so layers of one window may be in several groups. One group of all layers where
+// the graph keeps all keys.
 inline constexpr size_t kKvGroupingTokens = 32768;
 std::vector<KvGroup> group_kv_layers(const Graph& graph);
+
+// The first group whose pages keep all of a sequence's tokens; none: there is no such group.
+std::optional<size_t> whole_group(std::span<const AttentionWindow> windows);
 
 // The number of pages that sequences take, of all groups together.
 class KvPageCount {

@@ -35,6 +35,7 @@ Result<DraftFile> open_block(const EngineOptions& options, const GgufFile& file,
   auto built =
       build_predicting_block({.file = *opened, .context_tokens = options.context_tokens}, 0);
   if (!built) return refuse(built.error().message, kAnother);
+  built->graph.keep_all_keys();
   if (auto fits = check_draft_models(model, *built); !fits) return refuse(fits.error().message, "");
   return DraftFile{std::move(*opened), std::move(*built)};
 }
@@ -74,6 +75,7 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, co
   const ModelSource source = {.file = draft, .context_tokens = options.context_tokens};
   auto built = reads_rows ? build_drafting_model(source) : build_model(source);
   if (!built) return built;
+  built->graph.keep_all_keys();
   if (auto has = check_given_rows(model, *built); !has) return std::unexpected(has.error());
   if (auto fits = check_draft_models(model, *built); !fits) return std::unexpected(fits.error());
   return built;

@@ -22,12 +22,9 @@ std::string_view obstacle_of(const Model& model, const GivenRows* given) {
   if (reads_rows && given->layers.empty() && !hidden_residual(model.graph)) {
     return "gives no hidden rows";
   }
-  const auto groups = group_kv_layers(model.graph);
-  if (groups.size() > 1) return "has layers of different windows";
-  if (groups.empty() || !groups.front().window.sees_all()) {
-    return "has layers that do not see all tokens";
-  }
-  return "";
+  const bool keeps_all = std::ranges::any_of(
+      group_kv_layers(model.graph), [](const KvGroup& group) { return group.window.sees_all(); });
+  return keeps_all ? "" : "has no layer that sees all tokens";
 }
 
 bool fits_heads(const KvFormats& format, const Graph& graph) {

@@ -29,9 +29,10 @@ struct DraftLayout {
 // How to do without the drafts: "leave --draft-model out", or of a block of the model's own file.
 std::string_view without_draft(const Model& draft);
 
-// Whether one model can draft for the other with its cache's pages: layers of both see all tokens,
-// keep no states, and both generate. A model whose hidden rows the other reads may keep states.
-// Fails with kInvalidInput that names what is the matter and with which of the two.
+// Whether one model can draft for the other with its cache's pages: both generate and keep no
+// states, and pages of both keep all tokens: of the model those of a layer that sees all, of the
+// draft those of all layers (Graph::keep_all_keys()). A model whose hidden rows the other reads may
+// keep states. Fails with kInvalidInput that names what is the matter and with which of the two.
 Result<void> check_draft_models(const Model& model, const Model& draft);
 
 // Fails with kInvalidInput where these devices compute one model alone.

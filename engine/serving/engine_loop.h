@@ -134,6 +134,7 @@ class EngineLoop {
   void remember(const Generation& generation) noexcept;
   bool uses_engines(const Generation& generation) const;
   bool may_use_stage(const Generation& generation) const;
+  std::span<const uint32_t> whole_pages(SequenceId sequence) const;
   Result<void> run_stage();
   Result<void> follow_pass(const Schedule& schedule);
   bool may_draft(const Request& request) const;

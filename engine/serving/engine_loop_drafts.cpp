@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/base/log.h"
+#include "engine/graph/kv_layout.h"
 #include "engine/serving/engine_loop.h"
 
 namespace lockstep {
@@ -51,6 +52,12 @@ bool EngineLoop::may_use_stage(const Generation& generation) const {
          scheduler_.draft_tokens_most(generation.sequence, DraftSource::kModel) > 0;
 }
 
+// The sequence's pages that keep all of its tokens. A stage asks for such (check_draft_models()).
+std::span<const uint32_t> EngineLoop::whole_pages(SequenceId sequence) const {
+  const auto group = whole_group(executor_.ranks().root_plan().kv.windows);
+  return scheduler_.tables(sequence)[group.value_or(0)].pages;
+}
+
 // For all sequences at once, as many tokens as pay together.
 Result<void> EngineLoop::run_stage() {
   stage_seconds_ = 0;
@@ -61,7 +68,7 @@ Result<void> EngineLoop::run_stage() {
     const SequenceId sequence = generation->sequence;
     DraftStream stream = {.sequence = sequence,
                           .tokens = generation->tokens(),
-                          .pages = scheduler_.tables(sequence).front().pages,
+                          .pages = whole_pages(sequence),
                           .borders = generation->borders,
                           .most = scheduler_.draft_tokens_most(sequence, DraftSource::kModel),
                           .drafts = {}};
@@ -110,7 +117,7 @@ Result<void> EngineLoop::follow_pass(const Schedule& schedule) {
     if (!uses_engines(generation)) continue;
     passed.push_back({.sequence = chunk.sequence,
                       .tokens = generation.tokens(),
-                      .pages = scheduler_.tables(chunk.sequence).front().pages,
+                      .pages = whole_pages(chunk.sequence),
                       .borders = generation.borders,
                       .begin = chunk.begin,
                       .count = chunk.count,

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/measure/machine_planning.h"
+#include "engine/placement/draft_layout.h"
 #include "tests/engine/serving/speculation_fixture.h"
 
 namespace lockstep {
@@ -213,12 +214,58 @@ TEST_F(DraftModelTest, what_cannot_draft_is_refused_with_a_reason) {
   };
   for (const auto& [model, draft, part] :
        {Case{"logits/llama-gqa-f16", "families/apertus", "has another vocabulary"},
-        Case{"families/gemma3", "families/gemma3", "has layers"},
         Case{"families/lfm2", "families/lfm2", "keep a state"}}) {
     options_.model = fixture(model);
     options_.draft_model = fixture(draft);
     EXPECT_NE(refusal().find(part), std::string::npos) << model << ": " << refusal();
   }
+}
+
+// Pages of layers with windows are given back; those that the draft shares are others.
+TEST_F(DraftModelTest, models_with_several_windows_draft_and_are_drafted_for) {
+  options_.arithmetic = "exact";
+  options_.worker_count = 1;
+  for (const char* const name : {"gemma3", "gpt-oss"}) {
+    SCOPED_TRACE(name);
+    options_.model = fixture(std::string("families/") + name);
+    draft_by_none();
+    const std::vector<Heard> plain = without_drafts(kDraftedRequests);
+    draft_by(options_.model);
+    std::vector<std::unique_ptr<Answer>> answers;
+    for (size_t number = 0; number < kDraftedRequests; ++number) {
+      answers.push_back(std::make_unique<Answer>());
+      submit(nth(number), *answers.back());
+    }
+    for (size_t number = 0; number < kDraftedRequests; ++number) {
+      EXPECT_EQ(heard(*answers[number]), plain[number]) << number;
+    }
+    engine_.reset();
+    Request asked = request(std::string(200, 'w'), 90);
+    asked.sampling.temperature = 0;
+    EXPECT_EQ(answer_of(asked).tokens.size(), 90U);
+    EXPECT_GT(drafted(), 50U);
+    EXPECT_EQ(accepted(), drafted());
+  }
+}
+
+// All of its layers have a window, so that no page keeps all tokens.
+TEST(DraftModels, a_model_whose_layers_all_have_windows_is_refused) {
+  const auto with_window = [](size_t window) {
+    Model model;
+    model.architecture = "made";
+    Graph& graph = model.graph;
+    const ValueId x = graph.embed(graph.add_matrix("table", Format::kF32, 64, 32));
+    graph.attention(0, x, x, x, 1, 1, {.scale = 1, .window = window});
+    return model;
+  };
+  Model draft = with_window(16);
+  draft.graph.keep_all_keys();
+  EXPECT_TRUE(check_draft_models(with_window(0), draft).has_value());
+  const auto refused = check_draft_models(with_window(16), draft);
+  ASSERT_FALSE(refused.has_value());
+  EXPECT_EQ(refused.error().message,
+            "the model (made) has no layer that sees all tokens: tokens cannot be drafted by "
+            "another model then; leave --draft-model out");
 }
 
 TEST_F(DraftModelTest, is_refused_among_hosts_with_the_option_and_the_remedy) {
