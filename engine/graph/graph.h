@@ -212,11 +212,12 @@ inline size_t stored_value_dimension(const GraphNode& attention) {
   return has_values_in_keys(attention) ? 0 : attention.value_dimension;
 }
 
-// The angle of pair i at position p is p * frequencies[i].
+// The angle of pair i at position p is (p + offset) * frequencies[i].
 struct Rotary {
   RotaryPairs pairs = RotaryPairs::kInterleaved;
   std::vector<double> frequencies;  // half as many as dimensions are rotated; the rest stay
   double magnitude = 1;             // multiplies cosines and sines
+  size_t offset = 0;
 
   friend bool operator==(const Rotary&, const Rotary&) = default;
 };

@@ -106,9 +106,9 @@ Grouping group_as_one(const LayersByWindow& classes) {
 }
 
 // The part of the cache that a rank has of one layer.
-KvLayer measure_layer(const Split& split, size_t rank, const GraphNode& node) {
+KvLayer measure_layer(const Graph& graph, const Split& split, size_t rank, const GraphNode& node) {
   KvLayer layer;
-  layer.head_count = split.values[node.inputs[1]].columns[rank].size() / node.head_dimension;
+  layer.head_count = stored_heads(graph, split, rank, node).size();
   layer.key_dimension = node.head_dimension;
   layer.value_dimension = node.value_dimension;
   layer.has_values_in_keys = has_values_in_keys(node);
@@ -242,6 +242,21 @@ size_t KvLayout::widest_value() const {
   return widest;
 }
 
+Range stored_heads(const Graph& graph, const Split& split, size_t rank,
+                   const GraphNode& attention) {
+  const ValueSplit& keys = split.values[attention.inputs[1]];
+  if (keys.kind == SplitKind::kSliced) {
+    const Range columns = keys.columns[rank];
+    return {columns.begin / attention.head_dimension, columns.end / attention.head_dimension};
+  }
+  const ValueSplit& output = split.values[attention.output];
+  const Range all = {0, graph.columns(attention.output)};
+  const Range columns = output.kind == SplitKind::kSliced ? output.columns[rank] : all;
+  if (columns.empty()) return {};
+  const size_t group = attention.head_count / attention.kv_head_count * attention.value_dimension;
+  return {columns.begin / group, divide_up(columns.end, group)};
+}
+
 KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormats format,
                   size_t page_count) {
   KvLayout kv;
@@ -258,7 +273,7 @@ KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormats
     if (node.stored_by != kNone) continue;
     KvLayer& layer = kv.layers[node.layer];
     CHECK(layer.key_dimension == 0, "layer {} is stored twice", node.layer);
-    layer = measure_layer(split, rank, node);
+    layer = measure_layer(graph, split, rank, node);
   }
   for (size_t index = 0; index < groups.size(); ++index) {
     kv.windows.push_back(groups[index].window);

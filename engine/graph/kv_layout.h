@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/base/attention_window.h"
+#include "engine/base/range.h"
 #include "engine/graph/arenas.h"
 #include "engine/graph/graph.h"
 #include "engine/graph/split.h"
@@ -95,6 +96,10 @@ struct KvLayout {
 
   friend bool operator==(const KvLayout&, const KvLayout&) = default;
 };
+
+// The KV heads that a rank stores of attention with keys of its own: those that it computes, or, of
+// keys that every rank has, those that its queries attend to.
+Range stored_heads(const Graph& graph, const Split& split, size_t rank, const GraphNode& attention);
 
 KvLayout place_kv(const Graph& graph, const Split& split, size_t rank, KvFormats format,
                   size_t page_count);

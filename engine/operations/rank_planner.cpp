@@ -71,6 +71,7 @@ void RankPlanner::place_rotary_tables() {
     rotary_tables_.push_back({rows.at<float>(), rows.floats(), 2 * pairs});
     emit(RotaryTableStep{.frequencies = rotary.frequencies,
                          .magnitude = rotary.magnitude,
+                         .offset = rotary.offset,
                          .table = rows.at<float>(),
                          .stride = rows.floats()});
   }

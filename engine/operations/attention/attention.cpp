@@ -6,24 +6,31 @@
 #include <utility>
 #include <vector>
 
+#include "engine/graph/kv_layout.h"
 #include "engine/operations/operation_table.h"
 #include "engine/operations/rank_planner.h"
 
 namespace lockstep {
 namespace {
 
+Range scaled(Range heads, size_t dimension) {
+  return {heads.begin * dimension, heads.end * dimension};
+}
+
 // The norms and rotary positions among the group's nodes, of queries and keys alike.
-PrepareHeads prepare_heads(RankPlanner& planner, const Group& group, const GraphNode& node) {
+PrepareHeads prepare_heads(RankPlanner& planner, const Group& group, const GraphNode& node,
+                           Range kv_heads) {
   PrepareHeads prepare;
   if (node.stored_by == kNone) {
-    const Stretch keys = *planner.values().of(node.inputs[1]).plain;
-    prepare.keys = keys.at<float>();
-    prepare.key_stride = keys.floats();
+    const PlainRows keys = planner.operand(node.inputs[1], scaled(kv_heads, node.head_dimension));
+    prepare.keys = keys.rows;
+    prepare.key_stride = keys.stride;
   }
   if (node.stored_by == kNone && !has_values_in_keys(node)) {
-    const Stretch values = *planner.values().of(node.inputs[2]).plain;
-    prepare.values = values.at<float>();
-    prepare.value_stride = values.floats();
+    const PlainRows values =
+        planner.operand(node.inputs[2], scaled(kv_heads, node.value_dimension));
+    prepare.values = values.rows;
+    prepare.value_stride = values.stride;
   }
   const auto is_member = [&](ValueId value) {
     return std::ranges::binary_search(group.nodes, value);
@@ -68,7 +75,7 @@ void plan_attention(RankPlanner& planner, const Group& group) {
   const Buffer queries = planner.values().of(node.inputs[0]);
   const GraphNode& stored =
       node.stored_by == kNone ? node : planner.graph().producer(node.stored_by);
-  const Range keys = planner.own_columns(stored.inputs[1]);
+  const Range kv_heads = stored_heads(planner.graph(), planner.split(), planner.rank(), stored);
   const size_t dimension = node.head_dimension;
   const size_t value_dimension = node.value_dimension;
   const size_t queries_each = node.head_count / node.kv_head_count;
@@ -81,13 +88,13 @@ void plan_attention(RankPlanner& planner, const Group& group) {
   const Range heads = {own.begin / value_dimension, own.end / value_dimension};
   AttendStep step{
       .layer = node.layer,
-      .prepare = prepare_heads(planner, group, node),
+      .prepare = prepare_heads(planner, group, node, kv_heads),
       .queries = queries.plain->at<float>(),
       .query_stride = queries.plain->floats(),
       .head_count = heads.size(),
-      .kv_head_count = keys.size() / dimension,
+      .kv_head_count = kv_heads.size(),
       .group = queries_each,
-      .group_offset = heads.begin - keys.begin / dimension * queries_each,
+      .group_offset = heads.begin - kv_heads.begin * queries_each,
       .head_dimension = dimension,
       .value_dimension = value_dimension,
       .window = node.attention.window,

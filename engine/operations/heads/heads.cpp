@@ -1,4 +1,6 @@
 // Operations on each head by itself: norms, rotary positions, slices and joins.
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -64,6 +66,11 @@ void plan_heads_copy(RankPlanner& planner, const Group& group) {
   planner.emit_node(node, std::move(step));
 }
 
+std::optional<std::string_view> rotary_gap(const GroupParts& parts, const GraphNode& node) {
+  if (parts.graph.rotaries()[node.rotary].offset == 0) return std::nullopt;
+  return "rotary positions beside the tokens' own";
+}
+
 }  // namespace
 
 const OperationRow kHeadNormRow = {.operation = Operation::kHeadNorm,
@@ -80,7 +87,8 @@ const OperationRow kRotaryRow = {.operation = Operation::kRotary,
                                  .hands_on = true,
                                  .plan = plan_heads,
                                  .leaves_forms = true,
-                                 .has_gpu_step = true};
+                                 .has_gpu_step = true,
+                                 .gpu_gap = rotary_gap};
 
 const OperationRow kSliceHeadsRow = {.operation = Operation::kSliceHeads,
                                      .name = "slice of heads",

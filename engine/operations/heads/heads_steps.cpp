@@ -50,8 +50,9 @@ void norm_head(const HeadsStep& step, const Pass& pass, float* head) {
 }  // namespace
 
 std::string text_of(const RotaryTableStep& step) {
-  return fmt::format("rotary table {} magnitude {} frequencies {}",
+  return fmt::format("rotary table {} magnitude {}{} frequencies {}",
                      text_of(step.table, step.stride), step.magnitude,
+                     step.offset == 0 ? "" : fmt::format(" offset {}", step.offset),
                      fmt::join(step.frequencies, " "));
 }
 
@@ -78,7 +79,7 @@ void run(const RotaryTableStep& step, const Pass& pass, TaskCounter&) {
   const size_t pairs = step.frequencies.size();
   const Range mine = share(pass.batch.tokens.size(), pass);
   for (size_t token = mine.begin; token < mine.end; ++token) {
-    const auto position = static_cast<double>(pass.batch.tokens[token].position);
+    const auto position = static_cast<double>(pass.batch.tokens[token].position + step.offset);
     float* cosines = pass.at(step.table) + token * step.stride;
     for (size_t pair = 0; pair < pairs; ++pair) {
       const double angle = position * step.frequencies[pair];

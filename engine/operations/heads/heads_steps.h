@@ -14,11 +14,12 @@ namespace lockstep {
 struct Pass;
 struct TaskCounter;
 
-// table[token]: the cosines, then the sines of every pair's angle at the token's position, times
-// `magnitude`.
+// table[token]: the cosines, then the sines of every pair's angle at the token's position and
+// `offset` behind it, times `magnitude`.
 struct RotaryTableStep {
   std::vector<double> frequencies;  // Rotary's
   double magnitude = 1;
+  size_t offset = 0;
   ArenaOffset<float> table = {};
   size_t stride = 0;
 

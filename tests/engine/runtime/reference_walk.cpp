@@ -413,11 +413,11 @@ ReferenceRows ReferenceWalk::rotate(const GraphNode& node) {
   const bool halves = rotary.pairs == RotaryPairs::kHalves;
   ReferenceRows rows = values_[node.inputs[0]];
   for (size_t token = 0; token < rows.size(); ++token) {
+    const auto position = static_cast<double>(token + rotary.offset);
     for (size_t head = 0; head < node.head_count; ++head) {
       double* const x = rows[token].data() + head * node.head_dimension;
       for (size_t pair = 0; pair < pairs; ++pair) {
-        const double angle =
-            moved(static_cast<double>(token) * rotary.frequencies[pair], roundings_.angles);
+        const double angle = moved(position * rotary.frequencies[pair], roundings_.angles);
         const double cosine = rotary.magnitude * std::cos(angle);
         const double sine = rotary.magnitude * std::sin(angle);
         double& a = x[halves ? pair : 2 * pair];
