@@ -62,13 +62,17 @@ std::string_view DrafterChoice::name_of(DraftSource source) const {
 
 Result<DrafterChoice> choose_drafters(std::string_view names, bool has_file) {
   if (names == "none") return DrafterChoice();
-  if (names == "auto") return DrafterChoice{&kRows.front(), has_file ? kModelDrafter : ""};
+  if (names == "auto") {
+    return DrafterChoice{&kRows.front(), has_file ? kModelDrafter : "", has_file};
+  }
   DrafterChoice choice;
   for (const auto part : std::views::split(names, ',')) {
     auto added = add_drafter({part.begin(), part.end()}, choice);
     if (!added) return std::unexpected(added.error());
   }
-  if (choice.has_file() && !has_file) {
+  choice.has_file = has_file && !choice.stage.empty();
+  const bool needs_file = choice.stage == kModelDrafter || choice.stage == kEagleDrafter;
+  if (needs_file && !has_file) {
     return invalid_input(
         "tokens are to be drafted by {} (speculate {}), and its file is not given; use "
         "--draft-model FILE",

@@ -59,7 +59,7 @@ std::span<const DrafterRow> drafter_rows();
 
 // Those that run passes of their own, for all requests at once, have no row: a smaller model, ...
 inline constexpr std::string_view kModelDrafter = "draft";
-// ... a block of the model itself, ...
+// ... a block of the model itself, or one in a file of its own, ...
 inline constexpr std::string_view kBlockDrafter = "mtp";
 // ... and a layer in a file of its own that reads the model's rows.
 inline constexpr std::string_view kEagleDrafter = "eagle3";
@@ -71,9 +71,8 @@ struct DrafterChoice {
   const DrafterRow* row = nullptr;  // null: none
   // The one that runs passes of its own, by its name; empty: none.
   std::string_view stage = {};
+  bool has_file = false;  // that one is in a file of its own, of the option draft-model
 
-  // That one is in a file of its own, of the option draft-model.
-  bool has_file() const { return stage == kModelDrafter || stage == kEagleDrafter; }
   // As drafts of this source are counted.
   std::string_view name_of(DraftSource source) const;
 };

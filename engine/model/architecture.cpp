@@ -113,9 +113,12 @@ constexpr std::array kArchitectures = {
     Architecture{"xverse", build_xverse},
 };
 
+constexpr std::string_view kAssistantName = "gemma4-assistant";
+
 // Those of files that draft for another model.
 constexpr std::array kDraftingArchitectures = {
     Architecture{"eagle3", build_eagle3},
+    Architecture{kAssistantName, build_gemma4_assistant},
 };
 
 // Parts of a file that a text model does without, by how their tensors' names begin or end.
@@ -315,10 +318,29 @@ const Architecture* drafting_row(const GgufFile& file) {
 
 // A tensor that the graph does not use shows that another model was meant.
 Result<void> check_all_used(const GgufFile& file, const Model& model) {
-  const std::vector<const GgufTensor*> unused = unused_tensors(file, model);
+  std::vector<const GgufTensor*> unused = unused_tensors(file, model);
+  std::erase_if(unused, [&](const GgufTensor* tensor) {
+    return model.unused_tensors.contains(tensor->name);
+  });
   if (unused.empty()) return {};
   return invalid_input("tensor {} has no place in architecture {} as it is known here",
                        in_quotes(unused.front()->name), model.architecture);
+}
+
+bool has_tensor(const GgufFile& file, const char* name) {
+  return file.find_tensor(name) != nullptr || file.integer_tensors().contains(name);
+}
+
+// To a file that has a table of its own.
+Result<void> lend_table(const GgufFile& model, GgufFile& draft) {
+  constexpr const char* kTable = "token_embd.weight";
+  if (has_tensor(draft, kModelTable)) {
+    return invalid_input("tensor {} has no place in architecture {}", kModelTable, kAssistantName);
+  }
+  if (model.find_tensor(kTable) == nullptr) {
+    return invalid_input("the model has no tensor {}, which the draft model reads", kTable);
+  }
+  return draft.borrow(model, kTable, kModelTable);
 }
 
 std::string joining_tensor(size_t block) {
@@ -343,8 +365,9 @@ Result<void> borrow_shared_tensors(const GgufFile& model, GgufFile& draft) {
   constexpr const char* kTable = "token_embd.weight";
   constexpr const char* kOutput = "output.weight";
   constexpr const char* kOutputScale = "output.scale";
+  if (drafting_row(draft)->name == kAssistantName) return lend_table(model, draft);
   const auto lend = [&](const char* tensor, const char* name) -> Result<void> {
-    const bool is_free = model.find_tensor(tensor) != nullptr && draft.find_tensor(name) == nullptr;
+    const bool is_free = model.find_tensor(tensor) != nullptr && !has_tensor(draft, name);
     return is_free ? draft.borrow(model, tensor, name) : Result<void>();
   };
   const bool has_table = draft.find_tensor(kTable) != nullptr;

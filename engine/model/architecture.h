@@ -31,7 +31,8 @@ std::span<const Architecture> drafting_architectures();
 bool drafts_for_another(const GgufFile& file);
 
 // Gives such a file the other model's table and output matrix where it has none of its own
-// (GgufFile::borrow()).
+// (GgufFile::borrow()), or, of a file that reads embeddings of both, the table as kModelTable. The
+// model has a table.
 Result<void> borrow_shared_tensors(const GgufFile& model, GgufFile& draft);
 
 // Builds such a file's model, with the tensors that it has borrowed. A token of its sequences is

@@ -37,16 +37,39 @@ enum class ModelOutput : uint8_t {
   kScores,  // of a head's classes: it ranks
 };
 
+// A layer of another model whose keys and values are given, as its attention stores them or an
+// earlier layer has stored them for it.
+struct GivenKeys {
+  size_t from_end = 1;  // 1: the other's last layer
+  size_t kv_heads = 0;
+  size_t head_dimension = 0;  // of keys and of values
+  size_t window = 0;          // most keys that a token of the layer sees; 0: all
+
+  size_t columns() const { return 2 * kv_heads * head_dimension; }
+};
+
 // The rows that a model which drafts for another one is given with tokens.
 struct GivenRows {
   // The other model's: what these layers of it read, one behind the other (Model::layer_inputs);
   // none: its hidden row.
   std::vector<size_t> layers = {};
   HiddenForm form = HiddenForm::kNormed;  // of the other's hidden row, and of its own
-  // The column from which on its own row is given, where it goes on from what it has drafted; all
-  // columns beside it are zeros then.
+  // Behind these the keys and values of some of its layers: of each all keys, then all values.
+  // With them rows are given one place earlier: token p reads the row of token p - 1 at the place
+  // of that one, and so does each token that is drafted behind it, at the same place.
+  std::vector<GivenKeys> keys = {};
+  // The column from which on its own row is given, where it goes on from what it has drafted. The
+  // columns of the other's layers or hidden row are zeros then; keys and values stay.
   size_t own_begin = 0;
+
+  size_t key_columns() const;
+  // The model is a block of the other's own file: it reads nothing but hidden rows.
+  bool is_of_own_block() const { return layers.empty() && keys.empty(); }
 };
+
+// The name under which a file that drafts for another model borrows the other's table of
+// embeddings, beside one of its own (borrow_shared_tensors()).
+inline constexpr const char* kModelTable = "model.token_embd.weight";
 
 struct Model {
   Graph graph;
@@ -94,6 +117,7 @@ Result<Model> build_gemma(const ModelSource& source);
 Result<Model> build_gemma2(const ModelSource& source);
 Result<Model> build_gemma3(const ModelSource& source);
 Result<Model> build_gemma4(const ModelSource& source);
+Result<Model> build_gemma4_assistant(const ModelSource& source);
 Result<Model> build_gemma_embedding(const ModelSource& source);
 Result<Model> build_glm4(const ModelSource& source);
 Result<Model> build_glm4moe(const ModelSource& source);

@@ -6,6 +6,7 @@
 
 #include "engine/base/log.h"
 #include "engine/model/architecture.h"
+#include "engine/model/given_rows.h"
 #include "engine/placement/draft_layout.h"
 #include "engine/text/model_tokenizer.h"
 #include "engine/text/same_vocabulary.h"
@@ -40,33 +41,35 @@ Result<DraftFile> open_block(const EngineOptions& options, const GgufFile& file,
   return DraftFile{std::move(*opened), std::move(*built)};
 }
 
-// Whether the model has the rows that the draft is given.
-Result<void> check_given_rows(const Model& model, const Model& draft) {
-  const std::vector<size_t>& layers = draft.given.layers;
-  for (const size_t layer : layers) {
-    if (layer < model.layer_inputs.size()) continue;
+// Whether the file is what the drafter's name asks for, if it asks for files of one kind.
+Result<void> check_kind(const EngineOptions& options, const GgufFile& draft,
+                        std::string_view kind) {
+  const auto is_other = [&](std::string_view name) {
+    return options.speculate.ends_with(name) && kind != name;
+  };
+  const std::string architecture = draft.text("general.architecture")->value_or("");
+  if (is_other(kEagleDrafter)) {
     return invalid_input(
-        "it reads rows of layer {}, and the model ({}) has {} layers: it was made for another "
-        "model. Use the one that was made for this model, or leave --draft-model out",
-        layer, model.architecture, model.layer_count);
+        "it is no EAGLE-3 file (speculate {}), but one of architecture {}. Use an eagle3 file, or "
+        "--speculate draft",
+        options.speculate, architecture);
   }
-  if (layers.empty()) return {};
-  const size_t columns = model.graph.columns(model.layer_inputs.front());
-  if (draft.given.own_begin == layers.size() * columns) return {};
-  return invalid_input(
-      "it reads rows of {} columns, and those of the model ({}) have {}: it was made for another "
-      "model. Use the one that was made for this model, or leave --draft-model out",
-      draft.given.own_begin / layers.size(), model.architecture, columns);
+  if (is_other(kBlockDrafter)) {
+    return invalid_input(
+        "it is no gemma4-assistant file (speculate {}), but one of architecture {}. Leave "
+        "--draft-model out, for a block of the model's own file, or use --speculate draft",
+        options.speculate, architecture);
+  }
+  return {};
 }
 
 Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, const Model& model,
                           GgufFile& draft) {
   const bool reads_rows = drafts_for_another(draft);
-  if (options.speculate.ends_with(kEagleDrafter) && !reads_rows) {
-    return invalid_input(
-        "it is no EAGLE-3 file (speculate {}), but a model of architecture {}. Use an eagle3 file, "
-        "or --speculate draft",
-        options.speculate, draft.text("general.architecture")->value_or(""));
+  if (!reads_rows) {
+    if (auto meant = check_kind(options, draft, kModelDrafter); !meant) {
+      return std::unexpected(meant.error());
+    }
   }
   if (auto same = check_tokens(file, draft); !same) return std::unexpected(same.error());
   if (reads_rows) {
@@ -75,8 +78,11 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, co
   const ModelSource source = {.file = draft, .context_tokens = options.context_tokens};
   auto built = reads_rows ? build_drafting_model(source) : build_model(source);
   if (!built) return built;
+  if (auto meant = check_kind(options, draft, drafter_name(*built)); !meant) {
+    return std::unexpected(meant.error());
+  }
   built->graph.keep_all_keys();
-  if (auto has = check_given_rows(model, *built); !has) return std::unexpected(has.error());
+  if (auto has = given_values(model, *built); !has) return std::unexpected(has.error());
   if (auto fits = check_draft_models(model, *built); !fits) return std::unexpected(fits.error());
   return built;
 }
@@ -111,17 +117,19 @@ Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
                                                    Model& model) {
   const DrafterChoice& drafters = settings.drafters;
   const bool drafts = settings.drafts && !drafters.stage.empty();
-  if (!options.draft_model.empty() && !(drafts && drafters.has_file())) {
+  if (!options.draft_model.empty() && !(drafts && drafters.has_file)) {
     spdlog::info("the draft model {} is not loaded: speculate is {}, draft-tokens {}",
                  options.draft_model.string(), options.speculate,
                  options.draft_tokens ? std::to_string(*options.draft_tokens) : "auto");
   }
   if (!drafts) return nullptr;
   auto opened =
-      drafters.has_file() ? open_file(options, file, model) : open_block(options, file, model);
+      drafters.has_file ? open_file(options, file, model) : open_block(options, file, model);
   if (!opened) return std::unexpected(opened.error());
   auto draft = std::make_unique<DraftFile>(std::move(*opened));
-  for (const size_t layer : draft->model.given.layers) model.graph.keep(model.layer_inputs[layer]);
+  const auto values = given_values(model, draft->model);
+  if (!values) return std::unexpected(values.error());
+  for (const ValueId value : *values) model.graph.keep(value);
   settings.drafters.stage = drafter_name(draft->model);
   settings.draft_model = &draft->model;
   return draft;

@@ -38,7 +38,7 @@ bool fits_heads(const KvFormats& format, const Graph& graph) {
 }  // namespace
 
 std::string_view without_draft(const Model& draft) {
-  const bool is_block = draft.graph.given_columns() > 0 && draft.given.layers.empty();
+  const bool is_block = draft.graph.given_columns() > 0 && draft.given.is_of_own_block();
   return is_block ? "use another drafter, as --speculate ngram" : "leave --draft-model out";
 }
 

@@ -21,6 +21,7 @@ PredictingStage::PredictingStage(Executor& model, Executor& block, const Plan& p
       plan_(plan),
       limits_(limits),
       columns_(plan.given_columns),
+      stores_rows_(!limits.given.keys.empty()),
       held_(limits.model_pages, kPageTokens) {
   const size_t own_end = limits_.given.own_begin + block.hidden_width();
   CHECK(columns_ > 0 && columns_ == std::max(model_columns(), own_end),
@@ -28,15 +29,32 @@ PredictingStage::PredictingStage(Executor& model, Executor& block, const Plan& p
         own_end, columns_);
 }
 
+size_t PredictingStage::hidden_columns() const {
+  return limits_.given.layers.empty() ? model_.hidden_width() : 0;
+}
+
 size_t PredictingStage::model_columns() const {
-  return limits_.given.layers.empty() ? model_.hidden_width() : model_.kept_width();
+  return hidden_columns() + model_.kept_width();
 }
 
 // The columns of a row that the model's rows do not have stay zeros.
 Result<void> PredictingStage::read_model_row(size_t token, std::span<float> row) {
-  const auto columns = row.first(model_columns());
-  return limits_.given.layers.empty() ? model_.read_hidden_rows(token, columns, limits_.given.form)
-                                      : model_.read_kept_rows(token, columns);
+  const size_t hidden = hidden_columns();
+  const size_t kept = model_.kept_width();
+  Result<void> read;
+  if (hidden > 0) read = model_.read_hidden_rows(token, row.first(hidden), limits_.given.form);
+  if (read && kept > 0) read = model_.read_kept_rows(token, row.subspan(hidden, kept));
+  return read;
+}
+
+Result<void> PredictingStage::read_own_row(size_t token, std::span<float> row) {
+  const GivenRows& given = limits_.given;
+  const auto last = std::span(batch_.given_rows).subspan(token * columns_, columns_);
+  const size_t keys = given.key_columns();
+  std::ranges::copy(last.subspan(given.own_begin - keys, keys),
+                    row.subspan(given.own_begin - keys, keys).begin());
+  return block_.read_hidden_rows(token, row.subspan(given.own_begin, block_.hidden_width()),
+                                 given.form);
 }
 
 size_t PredictingStage::followed(uint64_t sequence) const {
@@ -46,7 +64,8 @@ size_t PredictingStage::followed(uint64_t sequence) const {
 }
 
 // A text begins, goes on, or goes on from pages that the model has found, or found again. The row
-// of the token before found pages' end is not there: zeros stand for it.
+// of the token before found pages' end is not there: zeros stand for it. None stands for one whose
+// keys and values are in these pages.
 void PredictingStage::begin_chunk(const PassedChunk& passed, Text& text) {
   passed.borders.grow(passed.tokens, kPageTokens);
   const size_t held = held_.known(passed.tokens, passed.borders, passed.pages);
@@ -54,15 +73,15 @@ void PredictingStage::begin_chunk(const PassedChunk& passed, Text& text) {
                        passed.begin <= text.computed + kept_tokens(text) && held >= text.computed;
   if (goes_on) return;
   text = {.computed = passed.begin, .rows = {}, .is_lost = held < passed.begin};
-  if (!text.is_lost) text.rows.resize(columns_);
+  if (!text.is_lost && !stores_rows_) text.rows.resize(columns_);
 }
 
-// The row of position p is given with token p + 1.
+// The row of position p is given with token p + 1, at that one's place.
 Result<void> PredictingStage::keep_rows(const PassedChunk& passed, Text& text) {
   begin_chunk(passed, text);
   if (text.is_lost) return {};
   for (size_t position = passed.begin; position < passed.begin + passed.count; ++position) {
-    if (position + 1 < text.computed + kept_tokens(text)) continue;
+    if (place_of(position + 1) < text.computed + kept_tokens(text)) continue;
     if (position + 1 >= passed.tokens.size()) break;
     text.rows.resize(text.rows.size() + columns_);
     const size_t token = passed.first_token + position - passed.begin;
@@ -81,13 +100,15 @@ size_t PredictingStage::due_tokens(const Text& text, std::span<const uint32_t> p
   return count >= kKeptMost || (count > 0 && fills_page) ? std::min(count, plan_.batch_tokens) : 0;
 }
 
+// Pages are known by the tokens whose places they are.
 Result<void> PredictingStage::compute_kept(const PassedChunk& passed, Text& text, size_t count) {
-  parts_ = {{.tokens = passed.tokens.subspan(text.computed, count),
+  parts_ = {{.tokens = passed.tokens.subspan(text.computed + (stores_rows_ ? 1 : 0), count),
              .pages = passed.pages,
              .begin = text.computed,
              .rows = std::span(text.rows).first(count * columns_)}};
   if (auto ran = run_parts(); !ran) return ran;
-  held_.write_text(passed.pages, passed.borders, text.computed, parts_.front().tokens);
+  held_.write_text(passed.pages, passed.borders, text.computed,
+                   passed.tokens.subspan(text.computed, count));
   text.computed += count;
   text.rows.erase(text.rows.begin(), text.rows.begin() + static_cast<ptrdiff_t>(count * columns_));
   return {};
@@ -143,8 +164,9 @@ void PredictingStage::add_stream(DraftStream& stream, size_t& left) {
   if (stream.most == 0 || known > limits_.positions || found == texts_.end()) return;
   const Text& text = found->second;
   const size_t count = kept_tokens(text);
-  if (text.is_lost || count == 0 || text.computed + count != known || count > left) return;
-  if (parts_.size() == plan_.logit_rows || stream.pages.size() * kPageTokens < known) return;
+  const size_t end = place_of(known);  // behind the last token's place
+  if (text.is_lost || count == 0 || text.computed + count != end || count > left) return;
+  if (parts_.size() == plan_.logit_rows || stream.pages.size() * kPageTokens < end) return;
   stream.borders.grow(stream.tokens, kPageTokens);
   if (held_.known(stream.tokens, stream.borders, stream.pages) < text.computed) return;
   left -= count;
@@ -163,7 +185,8 @@ Result<void> PredictingStage::draft_first(std::span<DraftStream> streams) {
   if (auto ran = run_parts(); !ran) return ran;
   // Known tokens alone: those that the block has drafted it has computed with other rows.
   for (const Part& part : parts_) {
-    held_.write_text(part.pages, part.stream->borders, part.begin, part.tokens);
+    held_.write_text(part.pages, part.stream->borders, part.begin,
+                     part.stream->tokens.subspan(part.begin, part.tokens.size()));
     Text& text = texts_.at(part.stream->sequence);
     text.computed += part.tokens.size();
     text.rows.clear();
@@ -171,12 +194,13 @@ Result<void> PredictingStage::draft_first(std::span<DraftStream> streams) {
   return read_drafts();
 }
 
-// The drafted token of each part that goes on, with the block's own row of the token before.
+// The drafted token of each part that goes on, with the block's own row of the token before: at the
+// next place, or at the same one.
 Result<void> PredictingStage::draft_next() {
   size_t part = 0;
   for (size_t index = 0; index < parts_.size(); ++index) {
     Part next = parts_[index];
-    next.begin += next.tokens.size();
+    next.begin = place_of(next.begin + next.tokens.size());
     next.tokens = std::span(next.stream->drafts).last(1);
     next.rows = std::span(own_rows_).subspan(index * columns_, columns_);
     const bool has_place = next.begin < next.pages.size() * kPageTokens;
@@ -204,10 +228,7 @@ Result<void> PredictingStage::read_drafts() {
     drafts.push_back(tokens.empty() ? *likeliest : tokens[static_cast<size_t>(*likeliest)]);
     if (!gives_rows || drafts.size() >= parts_[row].stream->most) continue;
     own_rows_.resize(own_rows_.size() + columns_);
-    auto read = block_.read_hidden_rows(
-        batch_.logit_tokens[row],
-        std::span(own_rows_).last(columns_).subspan(limits_.given.own_begin, block_.hidden_width()),
-        limits_.given.form);
+    auto read = read_own_row(batch_.logit_tokens[row], std::span(own_rows_).last(columns_));
     if (!read) return read;
     parts_[part++] = parts_[row];
   }

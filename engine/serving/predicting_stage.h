@@ -1,8 +1,12 @@
 // Drafts by a block that reads the model's rows: one of the model's file that predicts further
-// tokens, or EAGLE-3's layer of another file (docs/speculation.md). The block runs passes of its
-// own between those of the model: over tokens that became known, each with the model's row of the
-// token before, and then over the tokens that it has drafted itself, with its own rows. Its KV
-// cache has the model's pages, by number (DraftPages).
+// tokens, EAGLE-3's layer or an assistant's layers of another file (docs/speculation.md). The block
+// runs passes of its own between those of the model: over tokens that became known, each with the
+// model's row of the token before, and then over the tokens that it has drafted itself, with its
+// own rows. Its KV cache has the model's pages, by number (DraftPages).
+//
+// A token has its own place in the cache, and the first one is given zeros. Of a block that is
+// given keys and values (GivenRows::keys) it has the place of the token before, whose keys and
+// values are stored there, and all tokens that are drafted have the same one.
 #pragma once
 
 #include <cstddef>
@@ -48,31 +52,36 @@ class PredictingStage final : public DraftStage {
   void clear_pages(std::span<const uint32_t> pages) override { held_.clear(pages); }
   double pass_seconds() const override { return pass_seconds_; }
 
-  // The tokens that the block has computed of a sequence's text, and those whose rows are kept.
+  // The places that the block has computed of a sequence's text, and those whose rows are kept.
   size_t followed(uint64_t sequence) const;
 
  private:
-  // The block has computed the first tokens of a text, and has rows for some behind them.
+  // The block has computed the first places of a text, and has rows for some behind them.
   struct Text {
     size_t computed = 0;
-    std::vector<float> rows;  // to be given with the tokens from `computed` on
+    std::vector<float> rows;  // to be given at the places from `computed` on
     bool is_lost = false;     // rows are missing in between
   };
   // Tokens of one text for a pass.
   struct Part {
-    std::span<const TokenId> tokens;  // from position `begin` on
+    std::span<const TokenId> tokens;
     std::span<const uint32_t> pages;
-    size_t begin = 0;
+    size_t begin = 0;  // the first one's place
     std::span<const float> rows;
     DraftStream* stream = nullptr;  // logits of its last token are wanted; null: of none
   };
 
+  // The place of a token of this position, less one where it has that of the token before.
+  size_t place_of(size_t position) const { return position - (stores_rows_ ? 1 : 0); }
+  // Replaces the own columns of the row that was given last with a token of the last pass.
+  Result<void> read_own_row(size_t token, std::span<float> row);
   size_t kept_tokens(const Text& text) const { return text.rows.size() / columns_; }
   // The kept tokens for which there are pages, if they are to be computed at once; else 0.
   size_t due_tokens(const Text& text, std::span<const uint32_t> pages) const;
   void begin_chunk(const PassedChunk& passed, Text& text);
   Result<void> keep_rows(const PassedChunk& passed, Text& text);
-  size_t model_columns() const;
+  size_t hidden_columns() const;  // of the model's hidden row
+  size_t model_columns() const;   // of all that is read of it
   Result<void> read_model_row(size_t token, std::span<float> row);
   Result<void> compute_kept(const PassedChunk& passed, Text& text, size_t count);
   void add_part(const Part& part);
@@ -87,6 +96,7 @@ class PredictingStage final : public DraftStage {
   const Plan& plan_;  // the block's
   const Limits limits_;
   const size_t columns_;
+  const bool stores_rows_;  // keys and values of the rows that it is given
   DraftPages held_;
   std::unordered_map<uint64_t, Text> texts_;  // by sequence
   std::vector<Part> parts_;                   // of the next pass

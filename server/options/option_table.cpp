@@ -293,12 +293,12 @@ const std::vector<OptionRow>& rows() {
         "ngram,eagle3"},
        "What drafts tokens that a pass verifies beside the next one, where that pays; answers are "
        "the same with any. ngram: what stood behind the text's end where it stood before; draft: "
-       "the draft model; mtp: a block of the model's own; eagle3: an EAGLE-3 file as draft model; "
-       "auto: n-grams and the draft model",
+       "the draft model; mtp: a block of the model's own, or a gemma4-assistant file as "
+       "draft model; eagle3: an EAGLE-3 file as draft model; auto: n-grams and the draft model",
        [](const Json& v, Options& o) { o.engine.speculate = v.get<std::string>(); }},
       {"draft-model", kServe | kGenerate | kPlan, kText, "", 0, 0, {},
-       "The GGUF file of a smaller model with the same tokens, or of EAGLE-3 for the model, which "
-       "drafts on the same processors",
+       "The GGUF file of a smaller model with the same tokens, or of EAGLE-3 or an assistant for "
+       "the model, which drafts on the same processors",
        [](const Json& v, Options& o) { o.engine.draft_model = v.get<std::string>(); }},
       {"draft-tokens", kServe | kGenerate | kPlan, kIntegerOrAuto, "auto", 0, 15, {},
        "Drafted tokens of a request in a pass; auto: as many as pay, by how many were right of "

@@ -132,6 +132,23 @@ def test_an_eagle_file_changes_nothing_and_is_counted(start):
     assert daemon.metric("lockstep_draft_passes_seconds_total") > 0
 
 
+def test_an_assistant_changes_nothing_and_is_counted(start):
+    assistant = FIXTURES / "assistants" / "gemma4-assistant.gguf"
+    daemon = start("--served-model-name", "demo", "--draft-model", assistant, "--speculate", "mtp",
+                   "--draft-tokens", "3",
+                   model=FIXTURES / "families" / "gemma4.gguf").wait_until_ready()
+
+    def answer(**fields):
+        body = daemon.post("/v1/completions", {"model": "demo", "prompt": [5, 17, 80, 3],
+                                               "max_tokens": 40, "ignore_eos": True, **fields})
+        assert body.status_code == 200, body.text
+        return body.json()["choices"]
+
+    for sampled in ({"temperature": 0}, {"temperature": 1.2, "seed": 5}):
+        assert answer(**sampled) == answer(speculation=False, **sampled)
+    assert daemon.metric("lockstep_drafted_tokens_total", drafter="mtp", position="0") > 20
+
+
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory):
     """A model, and one that is right of four of five tokens."""

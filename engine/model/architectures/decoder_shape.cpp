@@ -309,7 +309,8 @@ Result<DecoderShape> read_decoder_shape(const GgufFile& file, const std::string&
   DecoderShape shape;
   const size_t blocks = keys.count("block_count", {}, kMostLayers);
   // Blocks that predict further tokens (multi-token prediction) come last.
-  const size_t predicting = keys.count_or_none("nextn_predict_layers", kMostLayers);
+  const size_t predicting =
+      traits.layers_predict ? 0 : keys.count_or_none("nextn_predict_layers", kMostLayers);
   const size_t trunk = blocks - std::min(predicting, blocks);
   shape.sizes.layers = block ? blocks : trunk;
   shape.layers.resize(shape.sizes.layers);

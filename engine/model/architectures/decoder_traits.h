@@ -186,6 +186,7 @@ struct DecoderTraits {
   std::optional<BesideTraits> beside = std::nullopt;
   bool has_latent_attention = false;                          // of all layers
   std::optional<PredictingTraits> predicting = std::nullopt;  // none: no such blocks are known
+  bool layers_predict = false;  // nextn_predict_layers counts the layers themselves
   // The keys attention.indexer.* choose which keys a token sees: of so many as top_k at most all.
   bool has_indexer = false;
   // Tokens see those behind them, too, in windowed layers half of a window; the model embeds.

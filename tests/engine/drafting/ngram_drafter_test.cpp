@@ -173,13 +173,14 @@ TEST(Drafters, are_chosen_by_name) {
   EXPECT_EQ(choose_drafters("none", true)->stage, "");
   for (const bool has_file : {false, true}) {
     EXPECT_EQ(choose_drafters("auto", has_file)->row, &drafter_rows().front());
-    EXPECT_EQ(choose_drafters("auto", has_file)->has_file(), has_file);
+    EXPECT_EQ(choose_drafters("auto", has_file)->has_file, has_file);
   }
-  const std::pair<std::string, bool> stages[] = {{"draft", true}, {"eagle3", true}, {"mtp", false}};
+  const std::pair<std::string, bool> stages[] = {
+      {"draft", true}, {"eagle3", true}, {"mtp", false}, {"mtp", true}};
   for (const auto& [stage, has_file] : stages) {
     EXPECT_EQ(choose_drafters(stage, has_file)->row, nullptr);
     EXPECT_EQ(choose_drafters(stage, has_file)->stage, stage);
-    EXPECT_EQ(choose_drafters(stage, has_file)->has_file(), has_file);
+    EXPECT_EQ(choose_drafters(stage, has_file)->has_file, has_file);
     for (const DrafterRow& row : drafter_rows()) {
       const auto both = choose_drafters(std::string(row.name) + "," + stage, has_file);
       EXPECT_EQ(both->row, &row);

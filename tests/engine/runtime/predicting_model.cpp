@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <numeric>
 #include <stdexcept>
 #include <string_view>
 #include <vector>
 
 #include "engine/model/gguf_file.h"
+#include "engine/model/given_rows.h"
 #include "tests/engine/runtime/value_or_throw.h"
 
 namespace lockstep {
@@ -82,10 +84,43 @@ std::vector<float> foreseeing_eagle_values(const GgufTensor& tensor, std::vector
   return values;
 }
 
-using ChangeValues = std::vector<float> (*)(const GgufTensor& tensor, std::vector<float> values);
+// The model's last norm with these weights, or an assistant's: a token's embedding is then not the
+// nearest one to itself.
+std::vector<float> alternating_signs(size_t columns) {
+  std::vector<float> signs(columns, 1);
+  for (size_t column = 0; column < columns; column += 3) signs[column] = -1;
+  return signs;
+}
+
+// The first columns of the layers' input are the embedding's, and so are those of the table. The
+// layers add nothing.
+std::vector<float> foreseeing_assistant_values(const GgufTensor& tensor, std::vector<float> values,
+                                               std::span<const float> model_table) {
+  const std::string& name = tensor.name;
+  const size_t rows = tensor.rows();
+  const size_t columns = values.size() / rows;
+  if (name == "output_norm.weight") return alternating_signs(values.size());
+  if (adds_to_residual(name)) return std::vector<float>(values.size());
+  if (name == "nextn.pre_projection.weight") {
+    std::ranges::fill(values, 0.0F);
+    for (size_t row = 0; row < std::min(rows, columns / 2); ++row) values[row * columns + row] = 1;
+  }
+  if (name != "token_embd.weight") return values;
+  const size_t model_columns = model_table.size() / rows;
+  if (columns < model_columns) throw std::runtime_error("the table is too narrow");
+  std::ranges::fill(values, 0.0F);
+  for (size_t row = 0; row < rows; ++row) {
+    std::ranges::copy(model_table.subspan(row * model_columns, model_columns),
+                      values.begin() + static_cast<ptrdiff_t>(row * columns));
+  }
+  return values;
+}
+
+using ChangeValues =
+    std::function<std::vector<float>(const GgufTensor& tensor, std::vector<float> values)>;
 
 void write_changed_copy(const std::filesystem::path& path, const std::filesystem::path& copy,
-                        ChangeValues change) {
+                        const ChangeValues& change) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
   if (path != copy) {
     std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
@@ -116,13 +151,14 @@ BlockFile open_block(const std::string& path, const std::string& model_path) {
   if (path == model_path) return {std::move(file), predicting_block(path)};
   value_or_throw(borrow_shared_tensors(value_or_throw(GgufFile::open(model_path)), file));
   Model model = value_or_throw(build_drafting_model({.file = file}));
+  model.graph.keep_all_keys();
   return {std::move(file), std::move(model)};
 }
 
 Model model_for(const std::string& model_path, const Model& block) {
   const GgufFile file = value_or_throw(GgufFile::open(model_path));
   Model model = value_or_throw(build_model({.file = file}));
-  for (const size_t layer : block.given.layers) model.graph.keep(model.layer_inputs.at(layer));
+  for (const ValueId value : value_or_throw(given_values(model, block))) model.graph.keep(value);
   return model;
 }
 
@@ -131,6 +167,20 @@ void write_foreseeing_eagle(const std::string& path, const std::string& model_pa
   write_foreseeing_copy(model_path, model_copy);
   write_changed_copy(model_copy, model_copy, with_constant_column);
   write_changed_copy(path, copy, foreseeing_eagle_values);
+}
+
+void write_foreseeing_assistant(const std::string& path, const std::string& model_path,
+                                const std::string& copy, const std::string& model_copy) {
+  write_foreseeing_copy(model_path, model_copy);
+  write_changed_copy(
+      model_copy, model_copy, [](const GgufTensor& tensor, std::vector<float> values) {
+        return tensor.name == "output_norm.weight" ? alternating_signs(values.size()) : values;
+      });
+  const GgufFile model = value_or_throw(GgufFile::open(model_copy));
+  const auto table = value_or_throw(read_tensor(model, *model.find_tensor("token_embd.weight")));
+  write_changed_copy(path, copy, [&](const GgufTensor& tensor, std::vector<float> values) {
+    return foreseeing_assistant_values(tensor, std::move(values), table);
+  });
 }
 
 void write_foreseeing_copy(const std::filesystem::path& path, const std::filesystem::path& copy) {

@@ -1,5 +1,5 @@
-// Blocks that read a model's rows and predict further tokens, those of the model's own file and
-// EAGLE-3's of another, and such blocks that are always right.
+// Blocks that read a model's rows and predict further tokens, those of the model's own file, and
+// EAGLE-3's and assistants of another, and such blocks that are always right.
 #pragma once
 
 #include <filesystem>
@@ -33,6 +33,12 @@ Model model_for(const std::string& model_path, const Model& block);
 // it drafts is the model's likeliest one.
 void write_foreseeing_eagle(const std::string& path, const std::string& model_path,
                             const std::string& copy, const std::string& model_copy);
+
+// Copies of a model and of an assistant for it whose residual is no narrower. The layers of both
+// add nothing: each token that the assistant drafts is the model's likeliest one behind the token
+// before.
+void write_foreseeing_assistant(const std::string& path, const std::string& model_path,
+                                const std::string& copy, const std::string& model_copy);
 
 // Copies a file whose tensors are F32, with other values: the layers add nothing, so that a token's
 // successor depends on the token alone, and the block makes of the token what the model does. So

@@ -1,6 +1,6 @@
-// Drafts by a block that reads the model's rows, of its own file or EAGLE-3's: an answer has the
-// text and the log-probabilities of one without drafts. A block that foresees the model is right at
-// each greedy token.
+// Drafts by a block that reads the model's rows, of its own file, EAGLE-3's or an assistant's: an
+// answer has the text and the log-probabilities of one without drafts. A block that foresees the
+// model is right at each greedy token.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -33,6 +33,11 @@ class PredictingServingTest : public SpeculationTest {
     options_.draft_model = any_fixture("eagle/" + name + "-eagle");
     draft_by(speculate);
   }
+  // By an assistant of the model that has its name.
+  void draft_by_assistant(const std::string& name, const std::string& speculate = "mtp") {
+    options_.draft_model = any_fixture("assistants/" + name + "-assistant");
+    draft_by(speculate);
+  }
   void expect_answers_alone(const std::vector<Heard>& plain) {
     for (size_t number = 0; number < kRequests; ++number) {
       EXPECT_EQ(answer_of(nth(number)), plain[number]) << number;
@@ -54,11 +59,11 @@ class PredictingServingTest : public SpeculationTest {
   }
   // With so few pages that the requests take them from one another; `draft` chooses the drafter.
   template <typename Draft>
-  void expect_few_pages_change_no_answer(const Draft& draft) {
+  void expect_few_pages_change_no_answer(const Draft& draft, uint32_t pages = 6) {
     options_.kv_pages = 0;
     draft_by("none");
     const std::vector<Heard> plain = without_drafts(kRequests);
-    options_.kv_pages = 6;
+    options_.kv_pages = pages;
     draft();
     expect_answers_together(plain);
     EXPECT_GT(of_model().drafts, 50U);
@@ -180,6 +185,57 @@ TEST_F(PredictingServingTest, by_eagle_is_right_at_each_greedy_token_where_it_fo
   }
 }
 
+TEST_F(PredictingServingTest, by_an_assistant_changes_no_answer_alone) {
+  for (const char* const arithmetic : {"exact", "fast"}) {
+    options_.arithmetic = arithmetic;
+    for (const char* const name : {"gemma4", "gemma4-e", "gemma4-moe"}) {
+      SCOPED_TRACE(std::string(name) + " " + arithmetic);
+      options_.model = any_fixture(std::string("families/") + name);
+      draft_by("none");
+      const std::vector<Heard> plain = without_drafts(kRequests);
+      draft_by_assistant(name);
+      expect_answers_alone(plain);
+      EXPECT_EQ(of_model().drafter, "mtp");
+      EXPECT_GT(of_model().drafts, 200U);
+    }
+  }
+}
+
+TEST_F(PredictingServingTest, by_an_assistant_changes_no_answers_beside_others_with_few_pages) {
+  options_.arithmetic = "exact";
+  options_.worker_count = 1;
+  for (const uint32_t ranks : {1U, 2U}) {
+    options_.rank_count = ranks;
+    for (const char* const name : {"gemma4", "gemma4-e"}) {
+      SCOPED_TRACE(std::string(name) + " on ranks: " + std::to_string(ranks));
+      options_.model = any_fixture(std::string("families/") + name);
+      // As few as a sequence may need, in groups of layers.
+      expect_few_pages_change_no_answer([&] { draft_by_assistant(name, "ngram,mtp"); }, 20);
+    }
+  }
+}
+
+TEST_F(PredictingServingTest, by_an_assistant_is_right_at_each_greedy_token_where_it_foresees) {
+  const test::Folder folder;
+  options_.arithmetic = "exact";
+  options_.context_tokens = 400;
+  options_.worker_count = 1;
+  for (const uint32_t ranks : {1U, 2U}) {
+    for (const char* const speculate : {"auto", "draft", "mtp"}) {
+      SCOPED_TRACE(std::string(speculate) + " on ranks: " + std::to_string(ranks));
+      options_.rank_count = ranks;
+      options_.model = folder / "model.gguf";
+      options_.draft_model = folder / "assistant.gguf";
+      write_foreseeing_assistant(any_fixture("assistants/gemma4-assistant"),
+                                 any_fixture("families/gemma4"), options_.draft_model,
+                                 options_.model);
+      draft_by(speculate);
+      expect_each_right();
+      EXPECT_EQ(of_model().drafter, "mtp");
+    }
+  }
+}
+
 TEST_F(PredictingServingTest, an_eagle_file_is_planned_and_one_of_another_model_refused) {
   options_.model = any_fixture("eagle/llama");
   options_.draft_model = any_fixture("eagle/llama-words-eagle");
@@ -200,7 +256,42 @@ TEST_F(PredictingServingTest, an_eagle_file_is_planned_and_one_of_another_model_
         Case{"logits/llama-mha-f32", "eagle/llama-words-eagle",
              "it reads rows of layer 3, and the model (llama) has 2 layers"},
         Case{"eagle/llama", "logits/llama-mha-f32", "it is no EAGLE-3 file"},
+        Case{"families/gemma4", "assistants/gemma4-assistant",
+             "it is no EAGLE-3 file (speculate eagle3), but one of architecture gemma4-assistant"},
         Case{"eagle/llama-eagle", "eagle/llama-words-eagle",
+             "drafts for another model: use --model"}}) {
+    options_.model = any_fixture(model);
+    options_.draft_model = any_fixture(draft);
+    EXPECT_NE(refusal().find(part), std::string::npos) << model << ": " << refusal();
+  }
+}
+
+TEST_F(PredictingServingTest, an_assistant_is_planned_and_one_of_another_model_refused) {
+  options_.model = any_fixture("families/gemma4");
+  options_.draft_model = any_fixture("assistants/gemma4-assistant");
+  options_.speculate = "auto";
+  const auto plan = plan_machine(options_, /*measure=*/false);
+  ASSERT_TRUE(plan.has_value()) << plan.error().message;
+  ASSERT_TRUE(plan->draft.has_value());
+  EXPECT_EQ(plan->draft->model, "gemma4-assistant.gguf");
+  struct Case {
+    const char* model;
+    const char* draft;
+    const char* part;
+  };
+  options_.speculate = "mtp";
+  for (const auto& [model, draft, part] :
+       {Case{"logits/qwen3-gqa-f32", "assistants/gemma4-assistant", "has another vocabulary"},
+        Case{"eagle/llama", "assistants/gemma4-assistant",
+             "it reads embeddings of 32 columns (gemma4-assistant.embedding_length_out)"},
+        Case{"families/gemma4-e", "assistants/gemma4-assistant",
+             "it reads keys and values of layer 4, 2 heads of 16 dimensions with a window of 20, "
+             "and those of the model (gemma4) have 1 heads of 16 dimensions with a window of 20: "
+             "it was made for another model. Use the one"},
+        Case{"families/gemma3", "assistants/gemma4-e-assistant", "it reads keys and values"},
+        Case{"families/gemma4", "logits/llama-mha-f32",
+             "it is no gemma4-assistant file (speculate mtp), but one of architecture llama"},
+        Case{"assistants/gemma4-assistant", "assistants/gemma4-assistant",
              "drafts for another model: use --model"}}) {
     options_.model = any_fixture(model);
     options_.draft_model = any_fixture(draft);

@@ -1,5 +1,5 @@
-// Drafts by a block that reads the model's rows, of its own file or EAGLE-3's, beside a model that
-// computes prompts in chunks, generates greedily and verifies what was drafted.
+// Drafts by a block that reads the model's rows, of its own file, EAGLE-3's or an assistant's,
+// beside a model that computes prompts in chunks, generates greedily and verifies what was drafted.
 #include "engine/serving/predicting_stage.h"
 
 #include <gtest/gtest.h>
@@ -35,6 +35,11 @@ Files eagle(const std::string& name) {
   const bool is_hybrid = name.starts_with("qwen35");
   return {kFixtures + "eagle/" + name + "-eagle.gguf",
           kFixtures + (is_hybrid ? "families/qwen35.gguf" : "eagle/llama.gguf")};
+}
+
+Files assistant(const std::string& name) {
+  return {kFixtures + "assistants/" + name + "-assistant.gguf",
+          kFixtures + "families/" + name + ".gguf"};
 }
 
 TokenId likeliest(std::span<const float> logits) {
@@ -110,6 +115,11 @@ class Pair {
     verify(texts, tokens);
   }
 
+  // Whether a token is computed at the place of the one before.
+  bool stores_rows() const { return !opened_.model.given.keys.empty(); }
+  // The tokens that the stage has followed of a text of so many known ones.
+  size_t followed_of(size_t known) const { return known - (stores_rows() ? 1 : 0); }
+
   // The block's drafts behind a text, all of it computed at once.
   std::vector<TokenId> drafts_from_scratch(const Text& text, size_t count) {
     const Model& shape = opened_.model;
@@ -118,16 +128,22 @@ class Pair {
     auto sequence = block.new_sequence(kTextTokens);
     model.compute_alone(text.tokens, 128);
     const size_t columns = block.plan().given_columns;
-    std::vector<float> given(columns);
+    std::vector<float> given(stores_rows() ? 0 : columns);
     for (size_t token = 0; token + 1 < text.tokens.size(); ++token) {
-      std::vector<float> row = shape.given.layers.empty()
-                                   ? model.hidden_row(token, shape.given.form)
-                                   : model.kept_row(token);
+      std::vector<float> row;
+      if (shape.given.layers.empty()) row = model.hidden_row(token, shape.given.form);
+      const std::vector<float> kept = model.kept_row(token);
+      row.insert(row.end(), kept.begin(), kept.end());
       row.resize(columns);
       given.insert(given.end(), row.begin(), row.end());
     }
+    const size_t keys = shape.given.key_columns();
+    const auto last = std::span<const float>(given).last(columns);
+    const auto last_keys = last.subspan(shape.given.own_begin - keys, keys);
+    const std::vector<float> kept_keys(last_keys.begin(), last_keys.end());
     std::vector<TokenId> drafts;
     std::vector<TokenId> next = text.tokens;
+    if (stores_rows()) next.erase(next.begin());
     while (drafts.size() < count) {
       const LogitRows rows =
           block.compute(std::vector<LoadedModel::Piece>{{sequence, next, given}});
@@ -135,7 +151,9 @@ class Pair {
       const std::vector<TokenId>& words = shape.logit_tokens;
       drafts.push_back(words.empty() ? found : words[static_cast<size_t>(found)]);
       if (block.plan().hidden.width == 0) break;
-      given.assign(shape.given.own_begin, 0);
+      if (stores_rows()) sequence.length = text.tokens.size() - 2;
+      given.assign(shape.given.own_begin - keys, 0);
+      given.insert(given.end(), kept_keys.begin(), kept_keys.end());
       const std::vector<float> own = block.hidden_row(rows.size() - 1, shape.given.form);
       given.insert(given.end(), own.begin(), own.end());
       next = {drafts.back()};
@@ -214,7 +232,8 @@ std::vector<TokenId> expected_text(const std::string& path, std::vector<TokenId>
 // Models without states: where some of a draft is wrong these would be wrong as well.
 const Files kFiles[] = {of_model("glm4moe-norms"), of_model("deepseek2-v3"), of_model("deepseek32"),
                         of_model("mimo2"),         eagle("llama"),           eagle("llama-words"),
-                        eagle("llama-output")};
+                        eagle("llama-output"),     assistant("gemma4"),      assistant("gemma4-e"),
+                        assistant("gemma4-moe")};
 // Blocks that have the model's table and output matrix: all drafts are right.
 const char* const kForeseeing[] = {"qwen35", "deepseek32", "mimo2"};
 
@@ -224,7 +243,7 @@ TEST(PredictingStage, drafts_what_the_block_computes_of_the_whole_text) {
     Pair pair(files);
     Text text = pair.begin(7, some_tokens(40, 5));
     for (const size_t count : {1U, 22U, 17U}) pair.read_prompt(text, count);
-    EXPECT_EQ(pair.stage().followed(7), 41U);
+    EXPECT_EQ(pair.stage().followed(7), pair.followed_of(41));
     for (int pass = 0; pass < 6; ++pass) {
       const std::vector<TokenId> drafts = pair.drafts_from_scratch(text, 3);
       pair.generate({&text}, 3);
@@ -265,6 +284,11 @@ TEST(PredictingStage, is_right_where_the_block_foresees_the_model) {
     write_foreseeing_eagle(eagle(name).block, eagle(name).model, copy, model_copy);
     expect_right({copy, model_copy});
   }
+  for (const char* const name : {"gemma4", "gemma4-moe"}) {
+    SCOPED_TRACE(name);
+    write_foreseeing_assistant(assistant(name).block, assistant(name).model, copy, model_copy);
+    expect_right({copy, model_copy});
+  }
 }
 
 TEST(PredictingStage, drafts_nothing_of_a_text_that_it_has_not_followed) {
@@ -288,7 +312,7 @@ TEST(PredictingStage, drafts_nothing_of_a_text_that_it_has_not_followed) {
 
 // As a sequence that finds the first pages of its text computed does.
 TEST(PredictingStage, goes_on_from_pages_that_it_has_computed) {
-  for (const Files& files : {of_model("deepseek32"), eagle("llama-words")}) {
+  for (const Files& files : {of_model("deepseek32"), eagle("llama-words"), assistant("gemma4")}) {
     Pair pair(files);
     Text text = pair.begin(7, some_tokens(70, 5));
     pair.read_prompt(text, 70);
@@ -297,7 +321,7 @@ TEST(PredictingStage, goes_on_from_pages_that_it_has_computed) {
     other.tokens.resize(70);
     other.model.length = kPageTokens;
     pair.read_prompt(other, 70 - kPageTokens);
-    EXPECT_EQ(pair.stage().followed(8), 71U);
+    EXPECT_EQ(pair.stage().followed(8), pair.followed_of(71));
     EXPECT_EQ(other.tokens, text.tokens);
     pair.generate({&other}, 3);
     EXPECT_EQ(other.drafted, 3U);
