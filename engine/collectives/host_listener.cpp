@@ -26,7 +26,7 @@ constexpr auto kGivesWayAfter = std::chrono::milliseconds(100);
 constexpr auto kLogInterval = std::chrono::seconds(10);
 
 // A connection whose other side has not shown yet that it knows the secret. Until its first byte it
-// takes a descriptor and this; a channel of TLS takes some 140 KiB more.
+// takes a descriptor and this; a channel of TLS takes some 185 KiB more.
 struct Pending {
   Descriptor silent;                     // not open: there is a channel
   std::unique_ptr<HostChannel> channel;  // null: nothing has come yet
