@@ -80,9 +80,11 @@ def test_detokenize_gives_so_much_text_and_says_what_is_more(chat_daemon):
 
 MESSAGES = [{"role": "user", "content": "a"}]
 CHAT = {"model": "m", "messages": MESSAGES, "max_tokens": 16}
-MANY = "[" + ",".join(["[]"] * 700_000) + "]"  # a value of 16 bytes and more from 3 of text each
-NUMBERS = "[" + ",".join(["1e15"] * 500_000) + "]"
-STRINGS = "{" + ",".join(f'"{name}":""' for name in range(200_000)) + "}"
+# More than a MiB each, below which no memory is given back (give_back_memory()), and not much more:
+# the tests' time goes with it.
+MANY = "[" + ",".join(["[]"] * 400_000) + "]"  # a value of 16 bytes and more from 3 of text each
+NUMBERS = "[" + ",".join(["1e15"] * 300_000) + "]"
+STRINGS = "{" + ",".join(f'"{name}":""' for name in range(120_000)) + "}"
 
 
 def function(nested, text):
