@@ -12,7 +12,7 @@ constexpr uint64_t kMean = 1;
 constexpr uint64_t kFirst = 2;
 constexpr uint64_t kLast = 3;
 
-constexpr std::array<std::string_view, 3> kNames = {"mean", "first", "last"};
+constexpr std::array<std::string_view, 3> kPoolingNames = {"mean", "first", "last"};
 
 Result<void> check_direction(const GgufFile& file, const Model& model) {
   const std::string key = model.architecture + ".attention.causal";
@@ -27,7 +27,7 @@ Result<void> check_direction(const GgufFile& file, const Model& model) {
 }  // namespace
 
 std::string_view pooling_name(Pooling pooling) {
-  return kNames[static_cast<size_t>(pooling)];
+  return kPoolingNames[static_cast<size_t>(pooling)];
 }
 
 Result<Pooling> read_pooling(const GgufFile& file, const Model& model) {
