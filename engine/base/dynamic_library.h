@@ -31,4 +31,22 @@ class DynamicLibrary {
   void* handle_;
 };
 
+// Takes several functions of a library, and knows the first that it does not have.
+class FunctionTaker {
+ public:
+  explicit FunctionTaker(const DynamicLibrary& library) : library_(library) {}
+
+  // As DynamicLibrary::find().
+  template <typename Function>
+  void operator()(const char* name, Function*& function) {
+    if (!library_.find(name, function) && missing_ == nullptr) missing_ = name;
+  }
+  // The name of the first that is missing; null: all are there.
+  const char* missing() const { return missing_; }
+
+ private:
+  const DynamicLibrary& library_;  // outlives this
+  const char* missing_ = nullptr;
+};
+
 }  // namespace lockstep

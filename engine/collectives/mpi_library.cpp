@@ -32,10 +32,7 @@ Result<MpiLibrary> load() {
   const auto library = DynamicLibrary::open({"libmpi.so.40"});
   if (!library) return machine_refused("Open MPI is not installed: {}", library.error().message);
   MpiLibrary calls;
-  const char* missing = nullptr;
-  const auto take = [&](const char* name, auto& function) {
-    if (!library->find(name, function) && missing == nullptr) missing = name;
-  };
+  FunctionTaker take(*library);
   take("MPI_Init_thread", calls.init);
   take("MPI_Finalize", calls.finalize);
   take("MPI_Comm_rank", calls.comm_rank);
@@ -51,7 +48,8 @@ Result<MpiLibrary> load() {
   take("ompi_mpi_comm_world", calls.world);
   take("ompi_mpi_byte", calls.byte);
   take("ompi_mpi_errors_return", calls.errors_return);
-  if (missing != nullptr) return machine_refused("this machine's MPI has no {}", missing);
+  if (take.missing() != nullptr)
+    return machine_refused("this machine's MPI has no {}", take.missing());
   return calls;
 }
 

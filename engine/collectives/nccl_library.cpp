@@ -8,10 +8,7 @@ Result<NcclLibrary> load_nccl(std::initializer_list<std::string> names) {
   const auto library = DynamicLibrary::open(names);
   if (!library) return std::unexpected(library.error());
   NcclLibrary calls;
-  const char* missing = nullptr;
-  const auto take = [&](const char* name, auto& function) {
-    if (!library->find(name, function) && missing == nullptr) missing = name;
-  };
+  FunctionTaker take(*library);
   take("ncclGetVersion", calls.get_version);
   take("ncclGetErrorString", calls.error_string);
   take("ncclGetLastError", calls.last_error);
@@ -24,7 +21,8 @@ Result<NcclLibrary> load_nccl(std::initializer_list<std::string> names) {
   take("ncclAllReduce", calls.all_reduce);
   take("ncclSend", calls.send);
   take("ncclRecv", calls.receive);
-  if (missing != nullptr) return machine_refused("{} has no {}", *names.begin(), missing);
+  if (take.missing() != nullptr)
+    return machine_refused("{} has no {}", *names.begin(), take.missing());
   if (calls.get_version(&calls.version) != ncclSuccess) {
     return machine_refused("{} does not say its version", *names.begin());
   }

@@ -43,10 +43,7 @@ Result<ZmqLibrary> load_zmq() {
   const auto library = DynamicLibrary::open({"libzmq.so.5"});
   if (!library) return std::unexpected(library.error());
   ZmqLibrary calls;
-  const char* missing = nullptr;
-  const auto take = [&](const char* name, auto& function) {
-    if (!library->find(name, function) && missing == nullptr) missing = name;
-  };
+  FunctionTaker take(*library);
   take("zmq_ctx_new", calls.make_context);
   take("zmq_ctx_term", calls.end_context);
   take("zmq_socket", calls.make_socket);
@@ -57,7 +54,7 @@ Result<ZmqLibrary> load_zmq() {
   take("zmq_send", calls.send);
   take("zmq_strerror", calls.error_text);
   take("zmq_errno", calls.error_number);
-  if (missing != nullptr) return machine_refused("libzmq.so.5 has no {}", missing);
+  if (take.missing() != nullptr) return machine_refused("libzmq.so.5 has no {}", take.missing());
   return calls;
 }
 

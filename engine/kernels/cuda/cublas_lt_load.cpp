@@ -16,10 +16,7 @@ Result<CublasLt> load_cublas_lt(std::initializer_list<std::string> names) {
   const auto library = DynamicLibrary::open(names);
   if (!library) return refused(library.error().message);
   CublasLt calls;
-  const char* missing = nullptr;
-  const auto take = [&](const char* name, auto& function) {
-    if (!library->find(name, function) && missing == nullptr) missing = name;
-  };
+  FunctionTaker take(*library);
   take("cublasLtCreate", calls.create);
   take("cublasLtDestroy", calls.destroy);
   take("cublasLtGetVersion", calls.version);
@@ -34,7 +31,8 @@ Result<CublasLt> load_cublas_lt(std::initializer_list<std::string> names) {
   take("cublasLtMatmulAlgoCheck", calls.check);
   take("cublasLtMatmulAlgoConfigGetAttribute", calls.attribute);
   take("cublasLtMatmul", calls.multiply);
-  if (missing != nullptr) return refused(fmt::format("{} has no {}", *names.begin(), missing));
+  if (take.missing() != nullptr)
+    return refused(fmt::format("{} has no {}", *names.begin(), take.missing()));
   return calls;
 }
 
