@@ -63,7 +63,8 @@ Result<void> check_kind(const EngineOptions& options, const GgufFile& draft,
   return {};
 }
 
-Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, const Model& model,
+// The model keeps the rows that the draft is given.
+Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, Model& model,
                           GgufFile& draft) {
   const bool reads_rows = drafts_for_another(draft);
   if (!reads_rows) {
@@ -82,13 +83,14 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, co
     return std::unexpected(meant.error());
   }
   built->graph.keep_all_keys();
-  if (auto has = given_values(model, *built); !has) return std::unexpected(has.error());
+  const auto given = given_values(model, *built);
+  if (!given) return std::unexpected(given.error());
   if (auto fits = check_draft_models(model, *built); !fits) return std::unexpected(fits.error());
+  for (const ValueId value : *given) model.graph.keep(value);
   return built;
 }
 
-Result<DraftFile> open_file(const EngineOptions& options, const GgufFile& file,
-                            const Model& model) {
+Result<DraftFile> open_file(const EngineOptions& options, const GgufFile& file, Model& model) {
   if (options.hosts.is_group()) {
     return invalid_input(
         "draft-model is {}, and several hosts compute together: they draft by no model. Leave "
@@ -127,9 +129,6 @@ Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
       drafters.has_file ? open_file(options, file, model) : open_block(options, file, model);
   if (!opened) return std::unexpected(opened.error());
   auto draft = std::make_unique<DraftFile>(std::move(*opened));
-  const auto values = given_values(model, draft->model);
-  if (!values) return std::unexpected(values.error());
-  for (const ValueId value : *values) model.graph.keep(value);
   settings.drafters.stage = drafter_name(draft->model);
   settings.draft_model = &draft->model;
   return draft;
