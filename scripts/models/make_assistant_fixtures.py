@@ -40,7 +40,7 @@ import numpy as np
 from llama_cpp import llama_cpp as llama
 
 from llama_cpp_logits import quiet_llama
-from make_eagle_fixtures import FIXTURES, write_all
+from make_eagle_fixtures import FIXTURES, copied_tokenizer, drawers, write_all
 from make_predicting_fixtures import PREDICTING_CONTEXT, LlamaModel
 
 SEED = 59
@@ -71,15 +71,7 @@ FILES = [
 
 
 def assistant_tensors(row: Assistant, model: dict, keys: dict) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(SEED)
-
-    def matrix(rows: int, columns: int) -> np.ndarray:
-        drawn = generator.standard_normal((rows, columns)) / np.sqrt(columns)
-        return drawn.astype(np.float32)
-
-    def norm(columns: int) -> np.ndarray:
-        return (1 + 0.2 * generator.standard_normal(columns)).astype(np.float32)
-
+    matrix, norm = drawers(np.random.default_rng(SEED))
     columns, wide = row.columns, row.columns + 8
     vocabulary, model_columns = model["token_embd.weight"].shape
     found = {"token_embd.weight": matrix(vocabulary, columns) * 4,
@@ -107,13 +99,7 @@ def assistant_tensors(row: Assistant, model: dict, keys: dict) -> dict[str, np.n
 def write_assistant(path: Path, row: Assistant) -> None:
     reader = gguf.GGUFReader(FIXTURES / f"families/{row.name}.gguf")
     writer = gguf.GGUFWriter(str(path), ARCHITECTURE)
-    for name, field in reader.fields.items():
-        if name.startswith("tokenizer."):
-            kind = field.types[0]
-            if kind == gguf.GGUFValueType.ARRAY:
-                writer.add_array(name, field.contents())
-            else:
-                writer.add_key_value(name, field.contents(), kind)
+    copied_tokenizer(reader, writer)
     keys = {key: reader.fields[f"gemma4.{key}"] for key in SHARED_KEYS}
     for key, field in keys.items():
         writer.add_key_value(f"{ARCHITECTURE}.{key}", field.contents(), field.types[0])

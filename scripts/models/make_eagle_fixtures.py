@@ -73,15 +73,38 @@ FILES = [
 ]
 
 
+def copied_field(writer: gguf.GGUFWriter, name: str, value, field: gguf.ReaderField) -> None:
+    kind = field.types[0]
+    if kind == gguf.GGUFValueType.ARRAY:
+        writer.add_array(name, value)
+    else:
+        writer.add_key_value(name, value, kind)
+
+
 def copied_fields(reader: gguf.GGUFReader, writer: gguf.GGUFWriter, changed: dict) -> None:
     for name, field in reader.fields.items():
         if name.startswith("GGUF.") or name == "general.architecture":
             continue
-        value, kind = changed.get(name, field.contents()), field.types[0]
-        if kind == gguf.GGUFValueType.ARRAY:
-            writer.add_array(name, value)
-        else:
-            writer.add_key_value(name, value, kind)
+        copied_field(writer, name, changed.get(name, field.contents()), field)
+
+
+def copied_tokenizer(reader: gguf.GGUFReader, writer: gguf.GGUFWriter) -> None:
+    for name, field in reader.fields.items():
+        if name.startswith("tokenizer."):
+            copied_field(writer, name, field.contents(), field)
+
+
+def drawers(generator: np.random.Generator):
+    """Functions that draw a matrix of so many rows and columns, and a norm of so many columns."""
+
+    def matrix(rows: int, columns: int) -> np.ndarray:
+        drawn = generator.standard_normal((rows, columns)) / np.sqrt(columns)
+        return drawn.astype(np.float32)
+
+    def norm(columns: int) -> np.ndarray:
+        return (1 + 0.2 * generator.standard_normal(columns)).astype(np.float32)
+
+    return matrix, norm
 
 
 def write_all(writer: gguf.GGUFWriter, tensors: dict[str, np.ndarray]) -> None:
@@ -108,14 +131,7 @@ def write_model(path: Path) -> None:
 
 def eagle_tensors(row: Eagle, model_columns: int, vocabulary: int) -> dict[str, np.ndarray]:
     generator = np.random.default_rng(SEED)
-
-    def matrix(rows: int, columns: int) -> np.ndarray:
-        drawn = generator.standard_normal((rows, columns)) / np.sqrt(columns)
-        return drawn.astype(np.float32)
-
-    def norm(columns: int) -> np.ndarray:
-        return (1 + 0.2 * generator.standard_normal(columns)).astype(np.float32)
-
+    matrix, norm = drawers(generator)
     columns, wide = row.columns, row.columns + 8
     head = columns // row.heads
     given = len(row.layers) * model_columns
@@ -147,13 +163,7 @@ def write_eagle(path: Path, row: Eagle) -> None:
     reader = gguf.GGUFReader(FIXTURES / row.model)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(str(path), "eagle3")
-    for name, field in reader.fields.items():
-        if name.startswith("tokenizer."):
-            kind = field.types[0]
-            if kind == gguf.GGUFValueType.ARRAY:
-                writer.add_array(name, field.contents())
-            else:
-                writer.add_key_value(name, field.contents(), kind)
+    copied_tokenizer(reader, writer)
     model_columns = reader.fields[f"{architecture}.embedding_length"].contents()
     vocabulary = len(reader.fields["tokenizer.ggml.tokens"].contents())
     writer.add_block_count(1)

@@ -114,11 +114,14 @@ def test_a_draft_model_changes_nothing_and_is_counted(start, plain):
             == ask(daemon, speculation=False, **sampled)["choices"])
 
 
-def test_an_eagle_file_changes_nothing_and_is_counted(start):
-    eagle = FIXTURES / "eagle"
-    daemon = start("--served-model-name", "demo", "--draft-model", eagle / "llama-words-eagle.gguf",
-                   "--speculate", "eagle3", "--draft-tokens", "3",
-                   model=eagle / "llama.gguf").wait_until_ready()
+@pytest.mark.parametrize("draft, model, drafter", [
+    ("eagle/llama-words-eagle.gguf", "eagle/llama.gguf", "eagle3"),
+    ("assistants/gemma4-assistant.gguf", "families/gemma4.gguf", "mtp")])
+def test_a_file_that_reads_the_models_rows_changes_nothing_and_is_counted(
+        start, draft, model, drafter):
+    daemon = start("--served-model-name", "demo", "--draft-model", FIXTURES / draft,
+                   "--speculate", drafter, "--draft-tokens", "3",
+                   model=FIXTURES / model).wait_until_ready()
 
     def answer(**fields):
         body = daemon.post("/v1/completions", {"model": "demo", "prompt": [5, 17, 80, 3],
@@ -128,25 +131,8 @@ def test_an_eagle_file_changes_nothing_and_is_counted(start):
 
     for sampled in ({"temperature": 0}, {"temperature": 1.2, "seed": 5}):
         assert answer(**sampled) == answer(speculation=False, **sampled)
-    assert daemon.metric("lockstep_drafted_tokens_total", drafter="eagle3", position="0") > 20
+    assert daemon.metric("lockstep_drafted_tokens_total", drafter=drafter, position="0") > 20
     assert daemon.metric("lockstep_draft_passes_seconds_total") > 0
-
-
-def test_an_assistant_changes_nothing_and_is_counted(start):
-    assistant = FIXTURES / "assistants" / "gemma4-assistant.gguf"
-    daemon = start("--served-model-name", "demo", "--draft-model", assistant, "--speculate", "mtp",
-                   "--draft-tokens", "3",
-                   model=FIXTURES / "families" / "gemma4.gguf").wait_until_ready()
-
-    def answer(**fields):
-        body = daemon.post("/v1/completions", {"model": "demo", "prompt": [5, 17, 80, 3],
-                                               "max_tokens": 40, "ignore_eos": True, **fields})
-        assert body.status_code == 200, body.text
-        return body.json()["choices"]
-
-    for sampled in ({"temperature": 0}, {"temperature": 1.2, "seed": 5}):
-        assert answer(**sampled) == answer(speculation=False, **sampled)
-    assert daemon.metric("lockstep_drafted_tokens_total", drafter="mtp", position="0") > 20
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/json.h"
@@ -119,35 +120,7 @@ LogitRows predict(LoadedModel& assistant, const Fixture& fixture, std::span<cons
   return found;
 }
 
-double spread_of(std::span<const float> values) {
-  double sum = 0;
-  double squares = 0;
-  for (const float value : values) {
-    sum += value;
-    squares += double{value} * value;
-  }
-  const auto count = static_cast<double>(values.size());
-  return std::sqrt(squares / count - sum / count * (sum / count));
-}
-
-// The largest, in units of what is expected's spread.
-double difference(const LogitRows& rows, std::span<const float> expected) {
-  const size_t columns = rows[0].size();
-  EXPECT_EQ(rows.size() * columns, expected.size());
-  double worst = 0;
-  for (size_t index = 0; index < expected.size(); ++index) {
-    const float value = rows[index / columns][index % columns];
-    EXPECT_TRUE(std::isfinite(value));
-    worst = std::max(worst, std::abs(double{value} - double{expected[index]}));
-  }
-  return worst / spread_of(expected);
-}
-
-TokenId likeliest(const std::vector<float>& logits) {
-  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
-}
-
-void write_flat_copy(const std::string& path, const std::string& copy) {
+void write_flat_copy(const std::filesystem::path& path, const std::filesystem::path& copy) {
   const GgufFile file = value_or_throw(GgufFile::open(path));
   std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
   std::fstream out(copy, std::ios::binary | std::ios::in | std::ios::out);
@@ -159,14 +132,22 @@ void write_flat_copy(const std::string& path, const std::string& copy) {
   }
 }
 
+// The fixture with copies of both files in this folder, written so.
+Fixture copied(Fixture fixture, const test::Folder& folder,
+               void (*write)(const std::filesystem::path& path,
+                             const std::filesystem::path& copy)) {
+  for (auto [file, name] :
+       {std::pair(&fixture.path, "copy.gguf"), std::pair(&fixture.model, "model.gguf")}) {
+    const std::string copy = folder / name;
+    write(*file, copy);
+    *file = copy;
+  }
+  return fixture;
+}
+
 // The fixture whose feed-forwards add nothing, in this folder.
-Fixture flat(Fixture fixture, const test::Folder& folder) {
-  const std::string copy = folder / "copy.gguf";
-  const std::string model_copy = folder / "model.gguf";
-  write_flat_copy(fixture.path, copy);
-  write_flat_copy(fixture.model, model_copy);
-  fixture.path = copy;
-  fixture.model = model_copy;
+Fixture flat(const Fixture& of, const test::Folder& folder) {
+  Fixture fixture = copied(of, folder, write_flat_copy);
   fixture.steps = fixture.flat_steps;
   fixture.logits = fixture.flat_logits;
   return fixture;
@@ -243,22 +224,11 @@ void expect_what_float64_computes(const Fixture& fixture) {
   }
 }
 
-// The fixture with matrices in Q8_0, in this folder.
-Fixture quantized(Fixture fixture, const test::Folder& folder) {
-  const std::string copy = folder / "copy.gguf";
-  const std::string model_copy = folder / "model.gguf";
-  write_quantized_copy(fixture.path, copy);
-  write_quantized_copy(fixture.model, model_copy);
-  fixture.model = model_copy;
-  fixture.path = copy;
-  return fixture;
-}
-
 TEST(Assistants, are_what_float64_computes_on_every_instruction_set) {
   const test::Folder folder;
   for (const Fixture& fixture : read_fixtures()) {
     expect_what_float64_computes(fixture);
-    expect_what_float64_computes(quantized(fixture, folder));
+    expect_what_float64_computes(copied(fixture, folder, write_quantized_copy));
   }
 }
 
@@ -287,7 +257,7 @@ TEST(Assistants, have_the_same_bits_for_any_ranks_shares_workers_pieces_and_fusi
   const std::vector<std::vector<double>> splits = {{1}, {1, 1}, {3, 1}, {2, 1, 1}, {1, 1, 1, 1}};
   size_t turn = 0;
   for (const Fixture& plain : read_fixtures()) {
-    for (const Fixture& fixture : {plain, quantized(plain, folder)}) {
+    for (const Fixture& fixture : {plain, copied(plain, folder, write_quantized_copy)}) {
       const BlockFile opened = open_block(fixture.path, fixture.model);
       const std::vector<float> rows = given_rows_of(fixture, opened.model);
       LoadedModel alone = loaded(opened);

@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <iterator>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -30,6 +33,34 @@ inline std::vector<float> read_floats(const std::string& path) {
   std::vector<float> values(bytes.size() / sizeof(float));
   std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
   return values;
+}
+
+inline TokenId likeliest(std::span<const float> logits) {
+  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
+}
+
+inline double spread_of(std::span<const float> values) {
+  double sum = 0;
+  double squares = 0;
+  for (const float value : values) {
+    sum += value;
+    squares += double{value} * value;
+  }
+  const auto count = static_cast<double>(values.size());
+  return std::sqrt(squares / count - sum / count * (sum / count));
+}
+
+// The largest, in units of what is expected's spread. All values are finite.
+inline double difference(const LogitRows& rows, std::span<const float> expected) {
+  const size_t columns = rows[0].size();
+  EXPECT_EQ(rows.size() * columns, expected.size());
+  double worst = 0;
+  for (size_t index = 0; index < expected.size(); ++index) {
+    const float value = rows[index / columns][index % columns];
+    EXPECT_TRUE(std::isfinite(value));
+    worst = std::max(worst, std::abs(double{value} - double{expected[index]}));
+  }
+  return worst / spread_of(expected);
 }
 
 inline void expect_same_bits(const LogitRows& a, const LogitRows& b) {

@@ -100,30 +100,6 @@ std::vector<float> rows_before(const Model& block, std::span<const float> rows, 
   return given;
 }
 
-double spread_of(std::span<const float> values) {
-  double sum = 0;
-  double squares = 0;
-  for (const float value : values) {
-    sum += value;
-    squares += double{value} * value;
-  }
-  const auto count = static_cast<double>(values.size());
-  return std::sqrt(squares / count - sum / count * (sum / count));
-}
-
-// The largest, in units of what is expected's spread.
-double difference(const LogitRows& rows, std::span<const float> expected) {
-  const size_t columns = rows[0].size();
-  EXPECT_EQ(rows.size() * columns, expected.size());
-  double worst = 0;
-  for (size_t index = 0; index < expected.size(); ++index) {
-    const float value = rows[index / columns][index % columns];
-    EXPECT_TRUE(std::isfinite(value));
-    worst = std::max(worst, std::abs(double{value} - double{expected[index]}));
-  }
-  return worst / spread_of(expected);
-}
-
 // Whether it gives rows of its own: a layer norm at its end leaves none.
 bool gives_rows(const LoadedModel& model) {
   return model.plan().hidden.width > 0;
@@ -142,10 +118,6 @@ LogitRows model_rows(LoadedModel& model, const Model& block, size_t count) {
   LogitRows rows;
   for (size_t token = 0; token < count; ++token) rows.push_back(model.kept_row(token));
   return rows;
-}
-
-TokenId likeliest(const std::vector<float>& logits) {
-  return static_cast<TokenId>(std::ranges::max_element(logits) - logits.begin());
 }
 
 struct Prediction {
