@@ -10,9 +10,9 @@
 
 namespace lockstep {
 
-// As HostTransport's members. The stream stays open, to show that the other host is there: MPI
-// itself tells nobody of a process that is lost. The first link begins MPI in this process, which
-// waits for all that the launcher has started.
+// As HostTransport's members. The stream stays open and shows that the other host is there, since
+// MPI does not report a lost process. The first link begins MPI in this process, and waits until
+// all processes that the launcher has started do the same.
 std::string mpi_obstacle();
 Result<std::unique_ptr<HostLink>> make_mpi_link(std::unique_ptr<HostStream> stream,
                                                 size_t bytes_most);

@@ -50,7 +50,7 @@ class Waiting {
   static constexpr Clock::duration kTellEvery = std::chrono::seconds(1);
 
   explicit Waiting(const HostOptions& options) : options_(options) {}
-  // Tells that nobody is waited for any more.
+  // Tells that the wait is over.
   ~Waiting() {
     if (told_at_ != Clock::time_point()) options_.on_waiting({});
   }

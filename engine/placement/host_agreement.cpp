@@ -295,7 +295,7 @@ Result<void> check_host_options(const EngineOptions& options, const ModelLayout&
       !std::ranges::all_of(hosts.addresses, is_loopback_host)) {
     return invalid_input(
         "hosts need a secret that they share: --hosts-secret FILE, the same on all (openssl rand "
-        "-hex 32 makes one). On a private network --insecure-hosts does without");
+        "-hex 32 makes one). On a private network --insecure-hosts true does without");
   }
   if (!layout.rules().traits.spans_hosts) {
     return invalid_input("hosts compute together on processors alone: use --devices cpu");

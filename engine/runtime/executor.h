@@ -38,7 +38,7 @@ class Executor {
   Result<bool> begin_ahead(const Batch& batch);
   // Whether it ever does.
   bool begins_ahead() const;
-  // Finishes what has begun, with whatever outcome: nobody looks at the results.
+  // Finishes the passes that have begun. Their results and failures do not matter.
   void finish_all();
   // The token that a pass which has begun ahead takes for the last finished pass's row.
   TokenId pick(size_t row) const { return ranks_[0].candidates(row, {}).pick; }

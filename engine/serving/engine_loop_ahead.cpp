@@ -94,8 +94,8 @@ void EngineLoop::check_pick(size_t row, TokenId token) {
   });
 }
 
-// A pass that has begun ahead ends, and is forgotten, where nobody waits for it, or has had another
-// token picked.
+// Finishes a pass that has begun ahead and drops its results, if all of its sequences have ended or
+// it has begun with a token that was not picked.
 void EngineLoop::drop_ahead_if_void() {
   if (!ahead_ || (!is_ahead_wrong_ && scheduler_.has_promised())) return;
   ahead_ = false;

@@ -167,7 +167,7 @@ Result<HostOptions> choose_hosts(const GivenHosts& given, const Environment& env
   if (given.transport != "tcp" && !given.insecure) {
     return invalid_input(
         "--hosts-transport {} encrypts nothing that hosts exchange during a pass; where nobody "
-        "else is on their network, give --insecure-hosts with it",
+        "else is on their network, give --insecure-hosts true with it",
         given.transport);
   }
   hosts.patience = std::chrono::milliseconds(static_cast<int64_t>(given.silent_seconds * 1000));

@@ -261,7 +261,7 @@ TEST_F(GpuPassAhead, answers_are_the_same_beside_one_that_is_cancelled) {
   });
 }
 
-// Its last pass has begun ahead and nobody waits for it: the engine is idle all the same.
+// The pass that has begun ahead for the ended stream does not keep the engine busy.
 TEST_F(GpuPassAhead, an_engine_whose_only_stream_has_ended_is_idle) {
   Answer answer;
   Request asked = request("Once upon a time", 100);

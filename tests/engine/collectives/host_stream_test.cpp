@@ -42,8 +42,8 @@ bool has_ipv6() {
   return bind(socket.number(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0;
 }
 
-// A stream's ends hold few bytes on their way, however large this machine lets buffers grow: of
-// kMuch some never go while nobody receives.
+// Limits the kernel's buffers of both ends, so that a send of kMuch cannot end before the other end
+// receives, whatever this machine's settings are.
 ConnectedHosts with_small_buffers(ConnectedHosts hosts) {
   const int bytes = 64 << 10;
   for (const HostStream* const end : {hosts.accepted.get(), hosts.connected.get()}) {
