@@ -1218,7 +1218,7 @@ FAMILIES = (
            heads=4, head=8, is_tied=False, last_keys=NO_ROTARY_KEYS),
     # ALiBi instead of rotary positions where there are 40 layers.
     Family("baichuan-13b", "baichuan", "PlainDecoder", {"parts": {"pairs": None, "alibi": 8.0}},
-           layers=40, hidden=16, head=8, kv_heads=2, feed_forward=8, is_tied=False),
+           layers=40, hidden=32, heads=4, head=8, kv_heads=4, feed_forward=8, is_tied=False),
     Family("plamo", "plamo", "PlainDecoder", {"parts": {"pairs": "halves", "is_parallel": True}},
            is_tied=False, last_keys=UNSAID),
     Family("openelm", "openelm", "PlainDecoder",
