@@ -30,7 +30,6 @@ Result<DraftFile> open_block(const EngineOptions& options, const GgufFile& file,
                          options.speculate, reason, remedy);
   };
   constexpr std::string_view kAnother = ". Use another drafter, as --speculate ngram";
-  if (options.hosts.is_group()) return refuse("several hosts compute together", kAnother);
   auto opened = GgufFile::open(file.parts().front());
   if (!opened) return std::unexpected(opened.error());
   auto built =
@@ -85,18 +84,17 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, Mo
   built->graph.keep_all_keys();
   const auto given = given_values(model, *built);
   if (!given) return std::unexpected(given.error());
+  if (!given->empty() && options.hosts.is_group()) {
+    return invalid_input(
+        "it reads rows that layers of the model keep, and several hosts compute together, of which "
+        "each keeps its own part. Use a smaller model that drafts, or leave --draft-model out");
+  }
   if (auto fits = check_draft_models(model, *built); !fits) return std::unexpected(fits.error());
   for (const ValueId value : *given) model.graph.keep(value);
   return built;
 }
 
 Result<DraftFile> open_file(const EngineOptions& options, const GgufFile& file, Model& model) {
-  if (options.hosts.is_group()) {
-    return invalid_input(
-        "draft-model is {}, and several hosts compute together: they draft by no model. Leave "
-        "--draft-model out",
-        options.draft_model.string());
-  }
   auto opened = GgufFile::open(options.draft_model);
   if (!opened) return std::unexpected(opened.error());
   auto built = build_draft(options, file, model, *opened);
@@ -125,6 +123,11 @@ Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
                  options.draft_tokens ? std::to_string(*options.draft_tokens) : "auto");
   }
   if (!drafts) return nullptr;
+  if (!options.hosts.leads()) {
+    spdlog::info("tokens are drafted where the hosts are led; what drafts is not loaded here");
+    settings.drafters.stage = {};
+    return nullptr;
+  }
   auto opened =
       drafters.has_file ? open_file(options, file, model) : open_block(options, file, model);
   if (!opened) return std::unexpected(opened.error());

@@ -69,7 +69,11 @@ Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
                                   Strategy strategy, size_t batch_tokens) {
   if (auto usable = check_draft_devices(rules, draft); !usable)
     return std::unexpected(usable.error());
-  DraftLayout made = {.model = &draft, .split = {}, .plan_options = {}, .sizes = {}};
+  DraftLayout made = {.model = &draft,
+                      .split = {},
+                      .plan_options = {},
+                      .own_pages = settings.sequence_count,
+                      .sizes = {}};
   auto split = split_graph(draft.graph, shares_of(places), strategy);
   if (!split) {
     return invalid_input(
@@ -80,18 +84,19 @@ Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
   made.plan_options = rules.plan_options(draft, settings, batch_tokens);
   made.plan_options.logit_rows = settings.sequence_count;
   if (!fits_heads(settings.kv_format, draft.graph)) made.plan_options.kv_format = KvFormat::kF16;
-  made.sizes = draft_sizes(made, settings, 0, places);
+  made.sizes = draft_sizes(made, 0, places);
   return made;
 }
 
-size_t own_draft_pages(const Settings& settings) {
-  return settings.sequence_count;
+std::vector<RankSizes> draft_sizes(const DraftLayout& draft, size_t kv_pages,
+                                   std::span<const RankPlace> places) {
+  return rank_sizes(*draft.model, draft.split, draft.plan_options, kv_pages + draft.own_pages,
+                    places, /*gpus_linked=*/true);
 }
 
-std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const Settings& settings,
-                                   size_t kv_pages, std::span<const RankPlace> places) {
-  return rank_sizes(*draft.model, draft.split, draft.plan_options,
-                    kv_pages + own_draft_pages(settings), places, /*gpus_linked=*/true);
+void set_draft_pages(DraftLayout& draft, size_t kv_pages, std::span<const RankPlace> places) {
+  draft.sizes = draft_sizes(draft, kv_pages, places);
+  draft.plan_options.kv_pages = kv_pages + draft.own_pages;
 }
 
 }  // namespace lockstep

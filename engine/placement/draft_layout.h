@@ -23,6 +23,9 @@ struct DraftLayout {
   const Model* model = nullptr;
   Split split;
   PlanOptions plan_options;
+  // Pages of its own behind those of the model: one for each sequence, for drafted tokens behind
+  // the end of the sequence's last page.
+  size_t own_pages = 0;
   std::vector<RankSizes> sizes;  // by rank
 };
 
@@ -45,12 +48,11 @@ Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
                                   const DeviceRules& rules, const std::vector<RankPlace>& places,
                                   Strategy strategy, size_t batch_tokens);
 
-// Pages of its own behind those of the model's cache: one for each sequence, for drafted tokens
-// behind the end of the sequence's last page.
-size_t own_draft_pages(const Settings& settings);
-
 // The sizes of every rank with a cache for a model's of so many pages.
-std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const Settings& settings,
-                                   size_t kv_pages, std::span<const RankPlace> places);
+std::vector<RankSizes> draft_sizes(const DraftLayout& draft, size_t kv_pages,
+                                   std::span<const RankPlace> places);
+
+// Makes them the layout's, with its cache's pages.
+void set_draft_pages(DraftLayout& draft, size_t kv_pages, std::span<const RankPlace> places);
 
 }  // namespace lockstep

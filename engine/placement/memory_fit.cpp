@@ -222,10 +222,7 @@ class ContextSearch {
     size_t& sequence_pages = layout_.plan_options.sequence_pages;
     if (sequence_pages > 0) sequence_pages = pages_for(layout_.context_tokens);
     layout_.sizes = model_sizes(layout_.plan_options, *pages);
-    if (layout_.draft) {
-      layout_.draft->sizes = draft_sizes_with(*pages);
-      layout_.draft->plan_options.kv_pages = *pages + own_draft_pages(settings_);
-    }
+    if (layout_.draft) set_draft_pages(*layout_.draft, *pages, layout_.places);
     Budgets budgets(machine_, layout_);
     const auto misfit = take_all(layout_, sizes_of(layout_), budgets);
     if (!misfit) return {};
@@ -352,7 +349,7 @@ class ContextSearch {
 
   std::vector<RankSizes> draft_sizes_with(size_t pages) const {
     if (!layout_.draft) return {};
-    return draft_sizes(*layout_.draft, settings_, pages, layout_.places);
+    return draft_sizes(*layout_.draft, pages, layout_.places);
   }
 
   std::vector<RankSizes> model_sizes(const PlanOptions& options, size_t pages) const {

@@ -15,8 +15,8 @@ import subprocess
 import pytest
 import requests
 
-from conftest import (DEMO, PATIENCE_SECONDS, PROGRAM, Daemon, clean_environment, free_addresses,
-                      run_program, wait_until)
+from conftest import (DEMO, FIXTURES, PATIENCE_SECONDS, PROGRAM, Daemon, clean_environment,
+                      free_addresses, run_program, wait_until)
 
 # Sampled, with log-probabilities; several at once have other neighbours on their way.
 REQUESTS = [{"prompt": prompt, "max_tokens": tokens, "temperature": 0.8, "seed": seed,
@@ -116,6 +116,28 @@ def test_answers_are_those_of_one_host(group, expected, secret, count):
         assert host.metric("lockstep_host_exchange_seconds_total") > 0
     weights = [host.metric("lockstep_memory_bytes", kind="weights") for host in hosts.hosts]
     assert max(weights) < 1.1 * sum(weights) / count  # each has its own slice
+
+
+@pytest.mark.parametrize("model, options", [
+    (DEMO, ("--draft-model", DEMO, "--speculate", "draft")),
+    (FIXTURES / "predicting/glm4moe-norms.gguf", ("--speculate", "mtp"))])
+def test_a_model_that_drafts_changes_no_answer_and_lies_where_the_hosts_are_led(
+        group, model, options):
+    asked = {"prompt": [5, 17, 80, 3] * 9, "max_tokens": 40, "temperature": 0.8, "seed": 11,
+             "logprobs": 3, "ignore_eos": True}
+    alone = Daemon(model, "--workers", "1", "--context", "512").wait_until_ready()
+    plain = answer(alone, {**asked, "speculation": False})
+    alone.stop()
+    hosts = group(3, *options, "--draft-tokens", "3", "--host-seconds", "60", model=model).start()
+    leader, *followers = hosts.wait_until_ready().hosts
+    assert answer(leader, asked) == plain
+    assert answer(leader, {**asked, "speculation": False}) == plain
+    assert answer(leader, asked) == plain  # now prefixes are known
+    assert leader.metric("lockstep_drafted_tokens_total", drafter=options[-1], position="0") > 10
+    assert leader.metric("lockstep_draft_passes_seconds_total") > 0
+    assert [host.metric("lockstep_draft_passes_seconds_total") for host in followers] == [0, 0]
+    weights = [host.metric("lockstep_memory_bytes", kind="weights") for host in hosts.hosts]
+    assert weights[0] > 1.2 * max(weights[1:])
 
 
 class Launched(Daemon):

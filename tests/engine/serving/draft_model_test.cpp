@@ -268,14 +268,5 @@ TEST(DraftModels, a_model_whose_layers_all_have_windows_is_refused) {
             "another model then; leave --draft-model out");
 }
 
-TEST_F(DraftModelTest, is_refused_among_hosts_with_the_option_and_the_remedy) {
-  options_.speculate = "draft";
-  options_.draft_model = options_.model;
-  options_.hosts.count = 2;
-  EXPECT_EQ(refusal(), "draft-model is " + options_.model.string() +
-                           ", and several hosts compute together: they draft by no model. Leave "
-                           "--draft-model out");
-}
-
 }  // namespace
 }  // namespace lockstep

@@ -316,13 +316,15 @@ TEST_F(PredictingServingTest, is_planned_and_what_cannot_draft_is_refused_with_a
   EXPECT_NE(refusal().find("exclude one another"), std::string::npos) << refusal();
 }
 
-TEST_F(PredictingServingTest, is_refused_among_hosts_with_the_option_and_the_remedy) {
-  options_.model = fixture("glm4moe-norms");
-  options_.speculate = "mtp";
+TEST_F(PredictingServingTest, by_kept_rows_is_refused_among_hosts_with_the_file_and_the_remedy) {
+  options_.model = any_fixture("eagle/llama");
+  draft_by_eagle("llama");
   options_.hosts.count = 2;
   EXPECT_EQ(refusal(),
-            "a block of the model is to draft (speculate mtp), but several hosts compute together. "
-            "Use another drafter, as --speculate ngram");
+            options_.draft_model.string() +
+                ": it reads rows that layers of the model keep, and several hosts compute "
+                "together, of which each keeps its own part. Use a smaller model that drafts, or "
+                "leave --draft-model out");
 }
 
 // No row is copied for it, and the block has no pass: its time stays as it is to the last bit.
