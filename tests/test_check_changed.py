@@ -24,7 +24,7 @@ class Tree:
         self.write("build/release/compile_commands.json", json.dumps([
             {"directory": str(root), "file": str(root / "engine/base/old.cpp"),
              "command": "c++ -Wall -DHAS_ONE -std=c++23 -o old.o -c engine/base/old.cpp"}]))
-        self.write(".gitignore", "build\n")
+        self.write(".gitignore", "build\ncache\n")
 
     def write(self, name, text):
         (self.root / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,8 @@ class Tree:
 
     def run(self, *arguments, **environment):
         said = subprocess.run([sys.executable, self.root / SCRIPT, *arguments],
-                              capture_output=True, text=True, env=os.environ | environment)
+                              capture_output=True, text=True,
+                              env=os.environ | {"XDG_CACHE_HOME": f"{self.root}/cache"} | environment)
         return said.returncode, said.stdout + said.stderr
 
 
@@ -107,6 +108,47 @@ def test_files_that_the_build_joins_have_its_flags(tree):
 def test_files_can_be_named(tree):
     code, said = tree.run("engine/base/old.cpp")
     assert code == 1 and "old.cpp: found" in said
+
+
+def test_good_files_are_read_again_only_when_something_that_decides_has_changed(tree):
+    """A program that says who called it, and finds nothing."""
+    called = tree.root / "build/called"
+    tree.write("build/bin/clang-tidy-19", f"""#!/bin/sh
+echo "$*" >> {called}
+exec {shutil.which("clang-tidy-19")} "$@"
+""")
+    (tree.root / "build/bin/clang-tidy-19").chmod(0o755)
+    path = {"PATH": f"{tree.root}/build/bin:{os.environ['PATH']}"}
+
+    def times_read():
+        called.unlink(missing_ok=True)
+        code, said = tree.run("engine/base/new.cpp", **path)
+        return code, called.read_text().count("new.cpp")
+
+    tree.write("engine/base/used.h", "#ifdef IS_BAD\n" + BAD + "#endif\n")
+    tree.write("engine/base/new.cpp", '#include "used.h"\n' + GOOD.replace("one", "two"))
+    assert times_read() == (0, 1)
+    assert times_read() == (0, 0)
+    tree.write("engine/base/used.h", "#ifdef IS_BAD\nint three();\n#endif\n")
+    assert times_read() == (0, 1)
+    tree.write(".clang-tidy", (tree.root / ".clang-tidy").read_text() + "# changed\n")
+    assert times_read() == (0, 1)
+    database = tree.root / "build/release/compile_commands.json"
+    database.write_text(database.read_text().replace("HAS_ONE", "HAS_TWO"))
+    assert times_read() == (0, 1)
+    assert times_read() == (0, 0)
+    # What is found is found each time.
+    tree.write("engine/base/new.cpp", BAD)
+    assert times_read() == times_read() == (1, 1)
+    # A clone in another folder has the same text, flags and checks.
+    tree.write("engine/base/new.cpp", GOOD)
+    assert times_read() == (0, 1)
+    here = str(tree.root)
+    tree.root = pathlib.Path(shutil.copytree(here, here + "-clone"))
+    database = tree.root / "build/release/compile_commands.json"
+    database.write_text(database.read_text().replace(here, str(tree.root)))
+    path["XDG_CACHE_HOME"] = here + "/cache"
+    assert times_read() == (0, 0)
 
 
 def test_what_a_machine_lacks_is_a_skip_with_a_reason(tree):

@@ -10,10 +10,15 @@ origin/main; on that branch itself, what the last five commits and the working t
 
 Flags are those of build/release, which is configured but need not be built. Ends with 1 where
 something is found, and with 77 where clang-tidy or git's history is missing.
+
+A file in which nothing was found is not read again while all that decides that is the same: its text
+and that of every header it includes, flags, .clang-tidy, the program. Such files are remembered in
+$XDG_CACHE_HOME/lockstep/clang-tidy (~/.cache), by digests, for all clones.
 """
 
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import pathlib
@@ -25,6 +30,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PROGRAM = "clang-tidy-19"
+COMPILER = "clang++-19"  # lists what a file includes
 MAIN = "origin/main"
 LAST_COMMITS = 5
 SKIPPED = 77  # as ctest takes it
@@ -103,9 +109,56 @@ def read_commands(path):
             if file.is_relative_to(ROOT)}
 
 
+def included_files(name, folder, flags):
+    """Paths of all that is read with the file, itself first; None where the compiler does not say."""
+    if shutil.which(COMPILER) is None:
+        return None
+    said = subprocess.run([COMPILER, "-M", "-xc++", *flags, str(ROOT / name)], cwd=folder,
+                          capture_output=True, text=True)
+    if said.returncode != 0:
+        return None
+    rule = said.stdout.replace("\\\n", " ").partition(": ")[2]
+    return [pathlib.Path(folder, path) for path in shlex.split(rule)]
+
+
+def digest(name, folder, flags):
+    """Names all that decides what is found; None where that is not known."""
+    included = included_files(name, folder, flags)
+    if included is None:
+        return None
+    version = subprocess.run([PROGRAM, "--version"], capture_output=True, text=True).stdout
+    decides = hashlib.sha256(repr((version, name)).encode())
+
+    def add(path, text):
+        # A clone in another folder has the same.
+        decides.update(repr((path.replace(str(ROOT), ""), len(text))).encode() + text)
+
+    add("flags", " ".join(flags).replace(str(ROOT), "").encode())
+    for path in [ROOT / ".clang-tidy", *included]:
+        add(os.path.normpath(path), path.read_bytes())
+    return decides.hexdigest()
+
+
+def remembered(key):
+    """The file that is there where nothing was found."""
+    cache = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+    return pathlib.Path(cache, "lockstep/clang-tidy", key)
+
+
 def check(name, commands):
     """Whether nothing is found, and what was said."""
     folder, flags = flags_of(name, commands)
+    key = digest(name, folder, flags)
+    if key and remembered(key).exists():
+        return True, ""
+    is_good, said = run_program(name, folder, flags)
+    if key and is_good and not said:
+        remembered(key).parent.mkdir(parents=True, exist_ok=True)
+        remembered(key).touch()
+    return is_good, said
+
+
+def run_program(name, folder, flags):
     said = subprocess.run(
         [PROGRAM, "--quiet", str(ROOT / name), "--", "-xc++", *flags], cwd=folder,
         capture_output=True, text=True)
