@@ -31,6 +31,15 @@ PATIENCE_SECONDS = 300
 # read a word.
 ENDLESS = ("--context", "65536", "--write-seconds", "3600", "--max-unsent-bytes", str(2**30))
 
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "asked_last: the test runs after all that have no such mark")
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: item.get_closest_marker("asked_last") is not None)
+
+
 SANITIZERS = ("ASAN", "UBSAN", "TSAN")
 SANITIZER_REPORTS = os.environ.get("LOCKSTEP_SANITIZER_REPORTS")
 if SANITIZER_REPORTS:

@@ -1,13 +1,14 @@
 """An engine that hangs: what the daemon says meanwhile, what it leaves in the log, how it ends."""
 
 import concurrent.futures
-import fcntl
+import contextlib
 import json
 import re
 import signal
 import socket
 import subprocess
 import threading
+import time
 
 import pytest
 import requests
@@ -20,13 +21,13 @@ STALLING = PROGRAM.parent / "stalling_daemon"
 class StallingDaemon:
     """tests/server/daemon/stalling_daemon: SIGUSR1 makes the engine's thread hang."""
 
-    def __init__(self, model, kind, read_log=True, **options):
+    def __init__(self, model, kind, read_log=True, pipe_bytes=-1, **options):
         if not STALLING.exists():
             pytest.skip(f"{STALLING} is not built")
         variables = {"model": str(model), "port": "0", "workers": "1", **options}
         environment = {f"LOCKSTEP_{name.upper()}": value for name, value in variables.items()}
         self.process = subprocess.Popen(
-            [STALLING, kind], stderr=subprocess.PIPE, text=True,
+            [STALLING, kind], stderr=subprocess.PIPE, pipesize=pipe_bytes, text=True,
             env=clean_environment(**environment))
         self.log = []
         while self._url() is None:
@@ -66,8 +67,7 @@ class StallingDaemon:
         return status
 
 
-@pytest.fixture
-def stalling(model_path):
+def starts_daemons(model_path):
     started = []
 
     def start_one(kind, **options):
@@ -78,6 +78,40 @@ def stalling(model_path):
     for one in started:
         one.process.kill()
         one.process.wait()
+
+
+@pytest.fixture
+def stalling(model_path):
+    yield from starts_daemons(model_path)
+
+
+WAITING = {}  # what such a test does, by its name
+
+
+def waits(does):
+    """A test that waits for a watchdog, most of its time. All of them begin with the first test of
+    this file, side by side, and each has its result asked for after all other tests."""
+
+    @pytest.mark.asked_last
+    def test(begun):
+        begun[does.__name__].result()
+
+    test.__name__, test.__doc__ = does.__name__, does.__doc__
+    WAITING[does.__name__] = does
+    return test
+
+
+@pytest.fixture(scope="session", autouse=True)
+def begun(model_path, request):
+    """The future of every waiting test that was chosen."""
+    chosen = WAITING.keys() & {item.name for item in request.session.items}
+    stalling = contextlib.contextmanager(starts_daemons)
+    with (stalling(model_path) as start_one,
+          concurrent.futures.ThreadPoolExecutor(len(WAITING)) as pool):
+        yield {name: pool.submit(WAITING[name], start_one) for name in chosen}
+
+
+PAUSE_SECONDS = 0.05  # between two questions to a daemon that hangs for seconds
 
 
 def watch_hang(daemon, function):
@@ -93,6 +127,7 @@ def watch_hang(daemon, function):
                 work.append(requests.post(
                     daemon.url + "/v1/completions", json={"model": "x", "prompt": "a"},
                     timeout=PATIENCE_SECONDS))
+            time.sleep(PAUSE_SECONDS)
     except requests.RequestException:
         pass  # it has ended
     assert daemon.wait() == -signal.SIGABRT
@@ -116,6 +151,7 @@ def watch_hang(daemon, function):
     assert "the watchdog ends the process" in messages[-1]
 
 
+@waits
 def test_an_engine_that_hangs_is_told_dumped_and_ended(stalling):
     # Side by side, since each takes its time. From "not alive" to the end it is half of 10 s: enough
     # to be asked even on a busy machine.
@@ -128,6 +164,7 @@ def test_an_engine_that_hangs_is_told_dumped_and_ended(stalling):
             one.result()
 
 
+@waits
 def test_a_gate_that_hangs_is_told_at_the_probes_address_and_ended(stalling):
     """Whoever asks at the first address gets no answer; the second one says why."""
     daemon = stalling("gate", stall_seconds="10", probe_host="127.0.0.1", probe_port="0")
@@ -147,6 +184,7 @@ def test_a_gate_that_hangs_is_told_at_the_probes_address_and_ended(stalling):
     try:
         while True:
             look()
+            time.sleep(PAUSE_SECONDS)
     except requests.RequestException:
         pass  # it has ended
     client.close()
@@ -158,6 +196,7 @@ def test_a_gate_that_hangs_is_told_at_the_probes_address_and_ended(stalling):
     assert "the gate does not move any more: the watchdog ends the process" in daemon.text()
 
 
+@waits
 def test_a_drain_that_hangs_ends_by_the_watchdog(stalling):
     daemon = stalling("park", stall_seconds="2", drain_seconds="80000")
     daemon.hang()
@@ -166,10 +205,11 @@ def test_a_drain_that_hangs_ends_by_the_watchdog(stalling):
     assert daemon.wait() == -signal.SIGABRT
 
 
+@waits
 def test_the_watchdog_ends_a_process_whose_log_nobody_reads(stalling):
-    daemon = stalling("park", stall_seconds="2", log_level="trace", read_log=False)
+    daemon = stalling("park", stall_seconds="2", log_level="trace", read_log=False,
+                      pipe_bytes=4096)
     # More than the pipe takes.
-    fcntl.fcntl(daemon.process.stderr, fcntl.F_SETPIPE_SZ, 4096)
     with requests.Session() as session:
         for _ in range(50):
             assert session.get(
@@ -213,6 +253,7 @@ def test_while_draining_who_asks_is_told(stalling):
     assert daemon.wait() == 0
 
 
+@waits
 def test_a_daemon_that_was_stopped_for_long_goes_on(stalling):
     """SIGSTOP in the middle of requests for longer than the watchdog's patience."""
     daemon = stalling("park", stall_seconds="4")
@@ -222,7 +263,7 @@ def test_a_daemon_that_was_stopped_for_long_goes_on(stalling):
         target=lambda: requests.post(daemon.url + "/v1/completions", json=body, timeout=300))
     asked.start()
     daemon.process.send_signal(signal.SIGSTOP)
-    threading.Event().wait(7)  # longer than 1.5 times 4 s
+    time.sleep(7)  # longer than 1.5 times 4 s
     daemon.process.send_signal(signal.SIGCONT)
     asked.join()
     assert daemon.status("/health/live") == 200
