@@ -5,6 +5,7 @@ the bundled one for the tests that need no particular one. LOCKSTEP_SANITIZER_RE
 for what sanitizers of an instrumented program report: a report fails the test that it comes in.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -139,6 +140,8 @@ class Daemon:
         """The value of the series of this name whose labels include these; their sum if several."""
         total = None
         for line in self.get("/metrics").text.splitlines():
+            if not line.startswith(name):
+                continue
             match = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line)
             if not match or match[1] != name:
                 continue
@@ -187,6 +190,24 @@ def free_addresses(count):
     for one in sockets:
         one.close()
     return addresses
+
+
+@functools.cache
+def read_bundled():
+    from gguf import GGUFReader
+    return GGUFReader(DEMO)
+
+
+def write_with_template(template, path):
+    """The bundled model under another chat template: a text, or several by their names."""
+    from gguf import GGUFValueType, GGUFWriter
+    from gguf.scripts.gguf_new_metadata import MetadataDetails, copy_with_new_metadata
+
+    reader = read_bundled()
+    writer = GGUFWriter(path, arch=reader.fields["general.architecture"].contents())
+    copy_with_new_metadata(reader, writer, {
+        "tokenizer.chat_template": MetadataDetails(GGUFValueType.STRING, template)}, [])
+    return path
 
 
 def run_program(*arguments, environment=None, **more):

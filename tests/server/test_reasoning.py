@@ -2,14 +2,12 @@
 the prompt (as Qwen3-Thinking's does), or, for requests that say so, leaves that to the model."""
 
 import json
-import subprocess
-import sys
 
 import anthropic
 import jsonschema
 import pytest
 
-from conftest import DEMO, Daemon
+from conftest import Daemon, write_with_template
 
 TEMPLATE = """
 {%- if tools %}<|im_start|>system
@@ -36,10 +34,7 @@ CLOSED = "<think>\n\n</think>\n\n"
 
 
 def start_with_template(template, folder):
-    changed = folder / "changed.gguf"
-    subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                    "--chat-template", template, str(DEMO), str(changed)],
-                   check=True, capture_output=True)
+    changed = write_with_template(template, folder / "changed.gguf")
     return Daemon(changed, "--served-model-name", "demo", "--workers", "1").wait_until_ready()
 
 

@@ -3,14 +3,12 @@
 It cannot call tools by itself; tool_choice makes it, by constrained sampling."""
 
 import json
-import subprocess
-import sys
 
 import anthropic
 import jsonschema
 import pytest
 
-from conftest import DEMO, FIXTURES, Daemon
+from conftest import DEMO, FIXTURES, Daemon, write_with_template
 from openai_schema import check_error
 
 TEMPLATES = FIXTURES / "chat_templates"
@@ -65,11 +63,9 @@ def family(request, tmp_path_factory):
         name = FAMILIES[request.param]
         template = STRICT if name is None else (TEMPLATES / name).read_text()
         if request.param == "cohere-apart":
-            template = json.dumps([{"name": "default", "template": STRICT},
-                                   {"name": "tool_use", "template": template}])
-        subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                        "--chat-template", template, str(DEMO), str(changed)],
-                       check=True, capture_output=True)
+            template = [{"name": "default", "template": STRICT},
+                        {"name": "tool_use", "template": template}]
+        write_with_template(template, changed)
     running = Daemon(changed, "--served-model-name", "demo", "--context", "4096", "--workers", "1")
     running.wait_until_ready()
     yield request.param, running

@@ -11,7 +11,6 @@ import json
 import os
 import pathlib
 import re
-import subprocess
 import sys
 import threading
 
@@ -19,7 +18,8 @@ import pytest
 import requests
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "server"))
-from conftest import DEMO, PATIENCE_SECONDS, PLAIN, PROGRAM, ROOT, Daemon  # noqa: E402
+from conftest import (  # noqa: E402
+    DEMO, PATIENCE_SECONDS, PLAIN, PROGRAM, ROOT, Daemon, write_with_template)
 
 CHROMIUM = pathlib.Path(os.environ.get("CHROMIUM", "/usr/bin/chromium"))
 PATIENCE_MS = PATIENCE_SECONDS * 1000 / 5
@@ -359,10 +359,7 @@ THINKS = """{% for message in messages %}<|im_start|>{{ message.role }}
 
 def test_a_model_that_thinks_is_seen_thinking(open_tab, tmp_path):
     """The bundled model under a template that opens its thoughts, which it never closes."""
-    changed = tmp_path / "thinks.gguf"
-    subprocess.run([sys.executable, "-m", "gguf.scripts.gguf_new_metadata", "--force",
-                    "--chat-template", THINKS, str(DEMO), str(changed)],
-                   check=True, capture_output=True)
+    changed = write_with_template(THINKS, tmp_path / "thinks.gguf")
     thinker = start(model=changed)
     tab = open_tab(thinker.url + "/")
     tab.ask_for_the_likeliest()
