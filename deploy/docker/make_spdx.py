@@ -42,31 +42,33 @@ def declared_licence(copyright_file):
     return " AND ".join(sorted({LICENCES[name] for name in names}))
 
 
-def owner_by_path(path):
-    """Debian's package of a file, by the path with or without /usr."""
-    for place in (f"/usr/{path.removeprefix('usr/')}", f"/{path.removeprefix('usr/')}"):
-        found = subprocess.run(["dpkg-query", "--search", place], capture_output=True, text=True)
-        if found.returncode == 0:
-            return found.stdout.split(":")[0]
-    return None
+def owners_of_libraries(paths):
+    """Debian's package of each, by the path with or without /usr. dpkg is asked once, since it reads
+    the lists of all packages each time; it ends with 1 where it does not know one of them."""
+    places = {path: (f"/usr/{path.removeprefix('usr/')}", f"/{path.removeprefix('usr/')}")
+              for path in paths}
+    asked = [place for both in places.values() for place in both]
+    found = subprocess.run(["dpkg-query", "--search", *asked], capture_output=True, text=True)
+    packages = {line.rpartition(": ")[2]: line.partition(":")[0]
+                for line in found.stdout.splitlines()}
+    return {path: packages.get(with_usr) or packages.get(without)
+            for path, (with_usr, without) in places.items()}
 
 
-def owner_of(path, packages):
+def owner_of(path, packages, libraries):
     document = re.match(r"(?:usr/share/doc/([^/]+)/copyright|var/lib/dpkg/status\.d/([^/]+))$", path)
-    name = document and (document[1] or document[2])
-    if name is None and path.startswith("usr/lib"):
-        name = owner_by_path(path)
+    name = (document[1] or document[2]) if document else libraries.get(path)
     return name if name in packages else "lockstepd"
 
 
 def describe_files(image, packages):
     """The files, and the files of each package."""
     files, of_package = [], {name: [] for name in ("lockstepd", *packages)}
-    for path in sorted(path for path in image.rglob("*") if path.is_file()
-                       and not path.is_symlink()):
-        name = str(path.relative_to(image))
-        if name == LIST:
-            continue
+    paths = {str(path.relative_to(image)): path for path in sorted(image.rglob("*"))
+             if path.is_file() and not path.is_symlink()}
+    paths.pop(LIST, None)
+    libraries = owners_of_libraries([name for name in paths if name.startswith("usr/lib")])
+    for name, path in paths.items():
         content = path.read_bytes()
         entry = {"SPDXID": identifier("File", name), "fileName": f"./{name}",
                  "checksums": [{"algorithm": algorithm.upper(),
@@ -74,7 +76,7 @@ def describe_files(image, packages):
                                for algorithm in ("sha1", "sha256")],
                  "licenseConcluded": "NOASSERTION", "copyrightText": "NOASSERTION"}
         files.append(entry)
-        of_package[owner_of(name, packages)].append(entry)
+        of_package[owner_of(name, packages, libraries)].append(entry)
     return files, of_package
 
 
