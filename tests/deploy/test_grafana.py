@@ -56,6 +56,9 @@ def test_it_shows_every_subject():
     assert all(subject in everything for subject in SUBJECTS)
 
 
+PAUSE_SECONDS = 0.05  # a fraction of what passes between two scrapes
+
+
 def keep_busy(daemon, until):
     """Requests that stream and ones that do not, with a prefix in common, one of them wrong."""
     def one(number):
@@ -64,6 +67,7 @@ def keep_busy(daemon, until):
         while not until.done():
             daemon.post("/v1/completions", body)
             daemon.get("/nowhere")
+            concurrent.futures.wait([until], PAUSE_SECONDS)
 
     with concurrent.futures.ThreadPoolExecutor() as pool:
         for future in [pool.submit(one, number) for number in range(3)]:
@@ -86,7 +90,7 @@ def test_every_query_gives_numbers(start, prometheus):
             return not missing
 
         try:
-            server.wait_until(all_are_there)
+            server.wait_until(all_are_there, 4 * PAUSE_SECONDS)
         finally:
             print(f"missing: {list(missing)}")
             done.set_result(None)

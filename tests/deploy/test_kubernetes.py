@@ -1,6 +1,8 @@
 """deploy/kubernetes: valid by the API's own schemas, and of one piece: what names something names what
 there is, and the figures fit each other."""
 
+import copy
+import functools
 import json
 import re
 
@@ -25,7 +27,18 @@ EXTENSIONS = {
 }
 
 
+@functools.cache
+def parsed():
+    """Every manifest's path and document."""
+    return list(read_documents())
+
+
 def documents():
+    """They are the caller's own."""
+    return copy.deepcopy(parsed())
+
+
+def read_documents():
     for path in sorted(FOLDER.rglob("*.yaml")):
         if path.name == "kustomization.yaml" or path.parent.name in (
                 "example", "gpu", "kv-events"):
@@ -52,7 +65,7 @@ def container():
 
 
 @pytest.mark.parametrize(
-    "path, document", list(documents()),
+    "path, document", documents(),
     ids=[f"{path}:{document['kind']}" for path, document in documents()])
 def test_each_object_is_valid(path, document):
     key = (document["apiVersion"], document["kind"])

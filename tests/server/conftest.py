@@ -174,11 +174,11 @@ def parse_events(content):
     return [json.loads(part) for part in data[:-1]] + ["[DONE]"]
 
 
-def wait_until(condition):
+def wait_until(condition, pause_seconds=0.02):
     end = time.monotonic() + PATIENCE_SECONDS
     while not condition():
         assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
+        time.sleep(pause_seconds)
 
 
 def free_addresses(count):
