@@ -18,6 +18,7 @@ $XDG_CACHE_HOME/lockstep/clang-tidy (~/.cache), by digests, for all clones.
 
 import argparse
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
@@ -153,8 +154,9 @@ def check(name, commands):
         return True, ""
     is_good, said = run_program(name, folder, flags)
     if key and is_good and not said:
-        remembered(key).parent.mkdir(parents=True, exist_ok=True)
-        remembered(key).touch()
+        with contextlib.suppress(OSError):  # without such a folder it is read each time
+            remembered(key).parent.mkdir(parents=True, exist_ok=True)
+            remembered(key).touch()
     return is_good, said
 
 

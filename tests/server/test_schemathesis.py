@@ -5,6 +5,7 @@ To make them up takes most of the time. They follow from the document, the seed,
 programs that make them: the same are kept in $XDG_CACHE_HOME/lockstep/schemathesis (~/.cache)."""
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import json
@@ -76,13 +77,15 @@ def kept_requests(url, document):
         made_from, MAKERS.read_text(), sys.version, SEED, CASES,
         pathlib.Path(__file__).read_text()]).encode())
     kept = CACHE / "lockstep/schemathesis" / f"{key.hexdigest()}.json.gz"
-    if not kept.exists():
-        made = json.dumps(make_requests(url)).encode()
+    if kept.exists():
+        return json.loads(gzip.decompress(kept.read_bytes()))
+    made = make_requests(url)
+    with contextlib.suppress(OSError):  # without such a folder they are made each time
         kept.parent.mkdir(parents=True, exist_ok=True)
         written = kept.with_suffix(f".{os.getpid()}")
-        written.write_bytes(gzip.compress(made))
+        written.write_bytes(gzip.compress(json.dumps(made).encode()))
         written.rename(kept)
-    return json.loads(gzip.decompress(kept.read_bytes()))
+    return made
 
 
 def send(url, request):
