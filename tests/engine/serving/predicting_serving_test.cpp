@@ -62,7 +62,7 @@ class PredictingServingTest : public SpeculationTest {
   void expect_few_pages_change_no_answer(const Draft& draft, uint32_t pages = 6) {
     options_.kv_pages = 0;
     draft_by("none");
-    const std::vector<Heard> plain = without_drafts(kRequests);
+    const std::vector<Heard>& plain = without_drafts(kRequests);
     options_.kv_pages = pages;
     draft();
     expect_answers_together(plain);
@@ -99,7 +99,7 @@ TEST_F(PredictingServingTest, changes_no_answer_alone) {
     SCOPED_TRACE(name);
     options_.model = fixture(name);
     draft_by("none");
-    const std::vector<Heard> plain = without_drafts(kRequests);
+    const std::vector<Heard>& plain = without_drafts(kRequests);
     draft_by("mtp");
     expect_answers_alone(plain);
     EXPECT_EQ(of_model().drafter, "mtp");
@@ -141,7 +141,7 @@ TEST_F(PredictingServingTest, by_eagle_changes_no_answer_alone) {
       const bool is_hybrid = name == std::string("qwen35");
       options_.model = any_fixture(is_hybrid ? "families/qwen35" : "eagle/llama");
       draft_by("none");
-      const std::vector<Heard> plain = without_drafts(kRequests);
+      const std::vector<Heard>& plain = without_drafts(kRequests);
       draft_by_eagle(name);
       expect_answers_alone(plain);
       EXPECT_EQ(of_model().drafter, "eagle3");
@@ -192,7 +192,7 @@ TEST_F(PredictingServingTest, by_an_assistant_changes_no_answer_alone) {
       SCOPED_TRACE(std::string(name) + " " + arithmetic);
       options_.model = any_fixture(std::string("families/") + name);
       draft_by("none");
-      const std::vector<Heard> plain = without_drafts(kRequests);
+      const std::vector<Heard>& plain = without_drafts(kRequests);
       draft_by_assistant(name);
       expect_answers_alone(plain);
       EXPECT_EQ(of_model().drafter, "mtp");
