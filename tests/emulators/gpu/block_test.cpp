@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/emulators/gpu/shared_touches.h"
 #include "tests/emulators/gpu/small_kernels.h"
 
 namespace lockstep::ptx {
@@ -358,6 +359,18 @@ TEST(PtxBlocks, registers_that_nobody_has_written_depend_on_the_seed) {
     seen.insert(result.begin(), result.end());
   }
   EXPECT_GT(seen.size(), 32u);
+}
+
+// More barriers than the numbers of touches can count.
+TEST(SharedTouches, are_known_until_the_next_barrier_however_many_there_were) {
+  const auto touches = SharedTouches::take(64);
+  for (size_t barrier = 0; barrier < 3000; ++barrier) {
+    ASSERT_EQ(touches->read(0, 32, 1), nullptr) << barrier;
+    ASSERT_EQ(touches->write(32, 5, 2), nullptr) << barrier;
+    ASSERT_STREQ(touches->write(3, 4, 2), "read") << barrier;
+    ASSERT_STREQ(touches->read(16, 32, 1), "written") << barrier;
+    touches->pass_barrier();
+  }
 }
 
 }  // namespace

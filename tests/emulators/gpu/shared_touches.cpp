@@ -30,11 +30,11 @@ void SharedTouches::GiveBack::operator()(SharedTouches* touches) const {
 }
 
 void SharedTouches::pass_barrier() {
-  now_ += kWarps;
+  now_ = static_cast<Touch>(now_ + kWarps);
   if (now_ != 0) return;
-  // After 2^26 barriers the numbers begin anew.
-  std::ranges::fill(written_, 0U);
-  std::ranges::fill(read_, 0U);
+  // After 2^10 barriers the numbers begin anew.
+  std::ranges::fill(written_, Touch{0});
+  std::ranges::fill(read_, Touch{0});
   now_ = kWarps;
 }
 
