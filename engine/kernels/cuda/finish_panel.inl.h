@@ -68,6 +68,7 @@ struct LaneRows {
   size_t row = 0;    // of the part
   unsigned count = 0;
   bool has_bias = false;
+  bool has_up_bias = false;
   Floats4 bias = {};
   Floats4 up_bias = {};
   float scale = 1;
@@ -102,9 +103,11 @@ GPU_FUNCTION LaneRows lane_rows(const GpuPanelSums& sums, size_t index) {
     }
     begin = end;
   }
-  if (kGate) rows.up_scale = sums.product.parts[1].scale;
-  if (kGate && rows.present && rows.has_bias) {
-    rows.up_bias = load_some(sums.product.parts[1].bias + rows.row, rows.count);
+  if (kGate) {
+    const GpuPart& up = sums.product.parts[1];
+    rows.up_scale = up.scale;
+    rows.has_up_bias = rows.present && up.bias != nullptr;
+    if (rows.has_up_bias) rows.up_bias = load_some(up.bias + rows.row, rows.count);
   }
   if constexpr (!kGate) {
     GPU_UNROLL
@@ -188,7 +191,7 @@ GPU_FUNCTION void finish_gate_rows(const GpuProduct& product, const LaneRows& ro
     const float y = scaled_sum(product, loaded.sums.values[i], factor, rows.scale, rows.has_bias,
                                rows.bias.values[i]);
     const float up = scaled_sum(product, loaded.beside.values[i], factor, rows.up_scale,
-                                rows.has_bias, rows.up_bias.values[i]);
+                                rows.has_up_bias, rows.up_bias.values[i]);
     gated.values[i] = gated_by_silu(y, up);
   }
   if (rows.present) store_rows(product.gate, token, rows.row, gated, rows.count);

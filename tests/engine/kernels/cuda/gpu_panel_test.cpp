@@ -263,6 +263,7 @@ TEST(GpuPanelFinish, a_gate_multiplies_the_second_part) {
     const Weights gate(Format::kQ4_K, rows, kColumns, random);
     const Weights gated(Format::kQ4_K, rows, kColumns, random);
     const Inputs inputs(Format::kQ4_K, kTokens, kColumns, random);
+    const std::vector<float> bias = random_values(rows, random);
     std::vector<Written> written;
     for (const GpuPanelLimits* limits :
          {static_cast<const GpuPanelLimits*>(nullptr), &kSmall, &kLarge}) {
@@ -271,6 +272,9 @@ TEST(GpuPanelFinish, a_gate_multiplies_the_second_part) {
       product.part_count = 2;
       product.parts[0].matrix = gate.matrix();
       product.parts[1].matrix = gated.matrix();
+      // Both have a bias, one of them has, or none.
+      if (rows % 3 != 1) product.parts[0].bias = bias.data();
+      if (rows % 16 != 0) product.parts[1].bias = bias.data();
       product.finish = GpuFinish::kGate;
       product.gate = own.rows(0);
       compute(product, inputs, limits);
