@@ -47,6 +47,8 @@ struct GpuAttention {
   float score_cap = 0;     // scaled scores become cap * tangent(score / cap); 0: no cap
   const float* sinks = nullptr;   // [query head]: one more score, which has no value; or none
   const float* slopes = nullptr;  // [query head]: of scores by the key's distance; or none
+  // Most keys behind its own that a token sees, of those of its sequence (GpuBatch::lengths).
+  unsigned ahead = 0;
 };
 
 // The number of keys that a block has in its shared memory at once: a page's, or fewer of large
@@ -64,7 +66,8 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t key_dimension,
   return keys;
 }
 
-// Attention of the batch's generated tokens that have units (GpuBatchCounts::split). A unit has the
+// Attention of the batch's generated tokens that have units (GpuBatchCounts::split), none of which
+// sees later keys. A unit has the
 // keys of so many pages that a token has gpu_token_units() at most: of the pages that it sees keys
 // of, as many in each as are needed for that, from the first on; the last may have fewer. A block
 // takes a unit for up to 8 query heads of a KV head. It takes its keys in steps, from positions
@@ -73,7 +76,7 @@ constexpr unsigned gpu_attention_step(KvFormat format, size_t key_dimension,
 //   score[t] = dimension 8 * i + j belongs to part i % 4; a part is a chain of fma over its
 //              dimensions, ascending, from 0; ((part 0 + part 1) + (part 2 + part 3)) * scale;
 //              with a cap, then tangent(score / cap) * cap
-//              with a slope, then fma(slope, the key's position - the token's, score)
+//              with a slope, then fma(slope, -|the key's position - the token's|, score)
 //   M'       = the greatest of M and the scores of the step's keys that the token sees
 //   p[t]     = exponential(score[t] - M'), 0 outside the token's keys
 //   L'       = fma(L, exponential(M - M'), sum); lane i of 32 adds p[i] + p[i + 32] of the
@@ -104,7 +107,7 @@ void gpu_attend_walked(void* stream, const GpuAttention& attention);
 //   queries, keys and values are rounded to f16 (of an F16 cache; queries at most 65504) or bf16,
 //   score = the product, 16 dimensions at a time, f32; with a cap, then
 //           tangent(score * scale / cap) * (cap / scale); with a slope, then
-//           fma(slope / scale, the key's position - the token's, score)
+//           fma(slope / scale, -|the key's position - the token's|, score)
 //   e = scale * log2(e), rounded; `scale` > 0
 //   M' = the greater of M (at first -FLT_MAX) and of the chunk's scores that the token sees
 //   O = O * 2^((M - M') * e), L alike, per lane

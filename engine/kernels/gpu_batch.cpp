@@ -34,6 +34,7 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.token_ids = numbers.take(limits.tokens);
   batch.positions = numbers.take(limits.tokens);
   batch.sequences = numbers.take(limits.tokens);
+  if (limits.segments > 0) batch.segments = numbers.take(limits.segments);
   batch.logit_rows = numbers.take(limits.tokens);
   batch.logit_tokens = numbers.take(limits.logits);
   batch.draws = reinterpret_cast<GpuDrawRequest*>(
@@ -41,6 +42,7 @@ GpuBatch lay_out(Numbers& numbers, const GpuBatchLimits& limits) {
   batch.tile_tokens = numbers.take(limits.tokens);
   batch.tile_counts = numbers.take(limits.tokens);
   batch.page_tables = numbers.take(limits.sequences);
+  if (limits.lengths > 0) batch.lengths = numbers.take(limits.lengths);
   batch.units = reinterpret_cast<GpuAttentionUnit*>(
       numbers.take(limits.attention_units * sizeof(GpuAttentionUnit) / sizeof(uint32_t)));
   batch.pages = numbers.take(limits.groups * limits.pages);
@@ -87,7 +89,8 @@ uint32_t GpuBatchWriter::add_sequence(std::span<const std::span<const uint32_t>>
   return static_cast<uint32_t>(sequence_count_++);
 }
 
-void GpuBatchWriter::add_token(uint32_t token_id, uint32_t position, uint32_t sequence) {
+void GpuBatchWriter::add_token(uint32_t token_id, uint32_t position, uint32_t sequence,
+                               uint32_t segment) {
   const uint32_t index = batch_.counts->tokens++;
   CHECK(index < limits_.tokens, "more than {} tokens", limits_.tokens);
   if (index == 0 || batch_.sequences[index - 1] != sequence) ++batch_.counts->sequences;
@@ -95,16 +98,20 @@ void GpuBatchWriter::add_token(uint32_t token_id, uint32_t position, uint32_t se
   batch_.positions[index] = position;
   batch_.sequences[index] = sequence;
   batch_.logit_rows[index] = kGpuNoRow;
+  if (batch_.segments != nullptr) batch_.segments[index] = segment;
+  if (batch_.lengths != nullptr) batch_.lengths[sequence] = position + 1;
 }
 
-void GpuBatchWriter::add_generated(uint32_t token_id, uint32_t position, uint32_t sequence) {
+void GpuBatchWriter::add_generated(uint32_t token_id, uint32_t position, uint32_t sequence,
+                                   uint32_t segment) {
   CHECK(batch_.counts->generated == batch_.counts->tokens, "a generated token after prompted ones");
-  add_token(token_id, position, sequence);
+  add_token(token_id, position, sequence, segment);
   ++batch_.counts->generated;
 }
 
-void GpuBatchWriter::add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence) {
-  add_token(token_id, position, sequence);
+void GpuBatchWriter::add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence,
+                                  uint32_t segment) {
+  add_token(token_id, position, sequence, segment);
 }
 
 void GpuBatchWriter::want_logits(const GpuDrawRequest& draw) {

@@ -37,6 +37,8 @@ struct GpuBatchLimits {
   size_t groups = 1;           // of the cache's layers
   size_t logits = 0;           // rows
   size_t attention_units = 0;  // generated tokens beyond them are attended to by one block each
+  size_t lengths = 0;          // sequences; none where no token sees later ones
+  size_t segments = 0;         // tokens; none where segments are not looked up
 
   friend bool operator==(const GpuBatchLimits&, const GpuBatchLimits&) = default;
 };
@@ -77,6 +79,7 @@ struct GpuBatch {
   uint32_t* token_ids = nullptr;
   uint32_t* positions = nullptr;
   uint32_t* sequences = nullptr;
+  uint32_t* segments = nullptr;      // of two texts that are one sequence; or none
   uint32_t* logit_rows = nullptr;    // the token's row of logits, or kGpuNoRow
   uint32_t* logit_tokens = nullptr;  // [logit row]: the token, ascending
   GpuDrawRequest* draws = nullptr;   // [logit row]
@@ -86,6 +89,7 @@ struct GpuBatch {
   uint32_t* tile_counts = nullptr;
   // [sequence]: where in `pages` its page table begins: the numbers of its pages, in order.
   uint32_t* page_tables = nullptr;
+  uint32_t* lengths = nullptr;  // tokens that have keys, this batch's included; or none
   // [unit]: gpu_token_units() of each generated token before `split`, in order.
   GpuAttentionUnit* units = nullptr;
   // The first group's; the next one's follow, each at the same places. The block's last, since most
@@ -109,8 +113,8 @@ class GpuBatchWriter {
   // With a table for each group, all equally long.
   uint32_t add_sequence(std::span<const std::span<const uint32_t>> tables);
   // Generated tokens come before all prompted ones; a sequence's stand together, in order.
-  void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence);
-  void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence);
+  void add_generated(uint32_t token_id, uint32_t position, uint32_t sequence, uint32_t segment = 0);
+  void add_prompted(uint32_t token_id, uint32_t position, uint32_t sequence, uint32_t segment = 0);
   // Asks for the logits of the token added last.
   void want_logits(const GpuDrawRequest& draw = {});
   // Lays out the attention of what has been added. Generated tokens get their units in order, up to
@@ -122,7 +126,7 @@ class GpuBatchWriter {
   const GpuBatch& batch() const { return batch_; }
 
  private:
-  void add_token(uint32_t token_id, uint32_t position, uint32_t sequence);
+  void add_token(uint32_t token_id, uint32_t position, uint32_t sequence, uint32_t segment);
 
   GpuBatchLimits limits_;
   GpuBatch batch_;

@@ -37,6 +37,7 @@ struct GpuKernels {
   void (*norm_whole_rows)(void* stream, const GpuWholeNorm& norm);
   void (*treat_head_rows)(void* stream, const GpuHeadRows& heads);
   void (*copy_heads)(void* stream, const GpuHeadCopy& copy);
+  void (*mean_rows)(void* stream, const GpuRowMeans& means);
   void (*rotary_table)(void* stream, const GpuRotaryTable& rotary);
   void (*route_tokens)(void* stream, const GpuRouting& routing);
   void (*expert_product)(void* stream, const GpuExpertProduct& experts);
@@ -65,6 +66,7 @@ constexpr GpuKernels linked_gpu_kernels(std::string_view name) {
           .norm_whole_rows = gpu_norm_whole_rows,
           .treat_head_rows = gpu_treat_head_rows,
           .copy_heads = gpu_copy_heads,
+          .mean_rows = gpu_mean_rows,
           .rotary_table = gpu_rotary_table,
           .route_tokens = gpu_route_tokens,
           .expert_product = gpu_expert_product,

@@ -62,12 +62,14 @@ void gpu_rotary_table(void* stream, const GpuRotaryTable& rotary);
 // The rows of a table that stand for tokens.
 inline constexpr size_t kGpuEmbeddingCopies = 15;
 
-// output[token] = row (the token's id - row_begin) of the table, bit for bit what dequantizing the
-// file's row gives. Tokens whose row the table does not have are left alone, or become -0, to which
-// anything can be added without changing a bit: other ranks have them.
+// output[token] = row (the token's id, or another number of it, - row_begin) of the table, bit for
+// bit what dequantizing the file's row gives. Tokens whose row the table does not have are left
+// alone, or become -0, to which anything can be added without changing a bit: other ranks have
+// them.
 struct GpuEmbedding {
   GpuBatch batch;
   GpuMatrix table;
+  const uint32_t* ids = nullptr;  // [token]: the batch's token_ids, positions or segments
   // [logit row]: the tokens that ids with kGpuPickOfRow stand for; null: no id has that bit.
   const uint32_t* picks = nullptr;
   size_t row_begin = 0;     // the id of the table's first row

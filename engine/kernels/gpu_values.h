@@ -1,7 +1,8 @@
 // Operations of a GPU on values in f32 that are a part of no product: functions of each element,
-// norms of whole rows, norms and rotary positions of heads, copies of heads' columns. Every array
-// lies in the device's memory; a stream is a cudaStream_t. Nothing waits: a kernel runs when the
-// stream's earlier work is done. An element's arithmetic depends on its row alone.
+// norms of whole rows, norms and rotary positions of heads, copies of heads' columns, means of
+// rows. Every array lies in the device's memory; a stream is a cudaStream_t. Nothing waits: a
+// kernel runs when the stream's earlier work is done. An element's arithmetic depends on its row
+// alone.
 //
 // Each operation rounds once, unless said otherwise. A function of the device's (exponential,
 // tangent, logarithm ...) is off by some units in the last place.
@@ -185,5 +186,17 @@ struct GpuHeadCopy {
   GpuValues output;
 };
 void gpu_copy_heads(void* stream, const GpuHeadCopy& copy);
+
+// For each token whose logits are asked for the mean of the rows of its sequence's tokens, all of
+// which are in the batch: a column is summed in f64, in order of position from 0 on, and the
+// quotient is rounded to f32.
+struct GpuRowMeans {
+  GpuWalk walk;  // of logits
+  const float* x = nullptr;
+  size_t x_stride = 0;  // floats
+  size_t columns = 0;
+  GpuValues output;
+};
+void gpu_mean_rows(void* stream, const GpuRowMeans& means);
 
 }  // namespace lockstep

@@ -20,8 +20,9 @@ size_t most_sequences(const PlanOptions& options) {
 }
 
 // A unit for every page of the cache and one per token, or all units that a token of each sequence
-// can have, if these are fewer.
-size_t most_units(const PlanOptions& options) {
+// can have, if these are fewer. A unit has no key behind its token's.
+size_t most_units(const Graph& graph, const PlanOptions& options) {
+  if (graph.sees_ahead()) return 0;
   const size_t tokens = std::min(kSplitTokens, options.tokens_at_once());
   const size_t most = std::max(tokens, most_sequences(options));
   return std::min(tokens + options.kv_pages, most * kGpuTokenUnits);
@@ -32,8 +33,9 @@ GpuPartials place_gpu_partials(const PlanSubject& subject, const KvLayout& kv,
                                ActivationBuffers& activations) {
   GpuPartials partials;
   const WidestAttention widest = widest_attention(subject);
-  if (widest.group == 0 || kv.most_heads() == 0) return partials;
-  partials.unit_count = most_units(subject.options);
+  const size_t units = most_units(subject.graph, subject.options);
+  if (widest.group == 0 || kv.most_heads() == 0 || units == 0) return partials;
+  partials.unit_count = units;
   partials.head_count = widest.heads;
   const auto place = [&](size_t columns) {
     return activations.allocate_f32(Arena::kScratch, columns, partials.unit_count);
@@ -42,6 +44,12 @@ GpuPartials place_gpu_partials(const PlanSubject& subject, const KvLayout& kv,
   partials.sums = place(2 * partials.head_count).at<float>();
   partials.arrived = place(partials.head_count).at<uint32_t>();
   return partials;
+}
+
+bool looks_segments_up(const Graph& graph) {
+  return std::ranges::any_of(graph.nodes(), [](const GraphNode& node) {
+    return node.operation == Operation::kEmbed && node.index == EmbedIndex::kSegment;
+  });
 }
 
 // The largest panel of any product.
@@ -90,9 +98,11 @@ class GpuPlanTarget final : public PlanTarget {
                     .pages = sequences * pages,
                     .groups = kv.group_count(),
                     .logits = options.logit_rows,
-                    .attention_units = areas.partials.unit_count};
+                    .attention_units = areas.partials.unit_count,
+                    .lengths = graph.sees_ahead() ? sequences : 0,
+                    .segments = looks_segments_up(graph) ? options.tokens_at_once() : 0};
     // A rank of layers without attention has the batches of all others, and their recordings.
-    if (split.is_by_layers()) areas.limits.attention_units = most_units(options);
+    if (split.is_by_layers()) areas.limits.attention_units = most_units(graph, options);
     areas.batch = place(gpu_batch_bytes(areas.limits)).at<std::byte>();
     if (rank == 0) {
       const size_t columns = graph.columns(graph.logits());

@@ -23,15 +23,19 @@ std::string text_of(const NodeAreas& areas) {
 std::string text_of(const GpuAreas& areas) {
   const GpuBatchLimits& limits = areas.limits;
   const GpuPartials& partials = areas.partials;
+  const std::string texts =
+      limits.lengths > 0 ? fmt::format(" {} lengths {} segments", limits.lengths, limits.segments)
+                         : "";
   const std::string constants =
       areas.constants ? fmt::format(" constants {}", text_of(areas.constants)) : "";
   return fmt::format(
-      "gpu: batch {} of {} tokens {} sequences {} x {} pages {} logits {} units, frequencies {}{}, "
+      "gpu: batch {} of {} tokens {} sequences {} x {} pages {} logits {} units{}, frequencies "
+      "{}{}, "
       "partials {} sums {} arrived {} units {} heads {}, choice rows {}, candidates {} {} {} picks "
       "{} "
       "bytes {}, panels of {} rows {} bytes {} sums {} library {}",
       text_of(areas.batch), limits.tokens, limits.sequences, limits.groups, limits.pages,
-      limits.logits, limits.attention_units, text_of(areas.frequencies), constants,
+      limits.logits, limits.attention_units, texts, text_of(areas.frequencies), constants,
       text_of(partials.rows), text_of(partials.sums), text_of(partials.arrived),
       partials.unit_count, partials.head_count, text_of(areas.choice_rows),
       text_of(areas.candidate_words), text_of(areas.logit_maxima), text_of(areas.draw_sums),

@@ -297,7 +297,9 @@ class GpuRules final : public RulesWithGpus {
                            size_t batch_tokens) const override {
     PlanOptions options = sizes_of_passes(settings, batch_tokens);
     set_gpu_options(model, settings, options);
-    if (settings.strategy == Strategy::kLayers) options.chunk_tokens = kGpuBatchTokens;
+    // A chunk's tokens see none of the next one's keys.
+    const bool by_chunks = settings.strategy == Strategy::kLayers && !model.graph.sees_ahead();
+    if (by_chunks) options.chunk_tokens = kGpuBatchTokens;
     return options;
   }
   // They sum their parts: pushing whole results would need four barriers of all of them a layer.

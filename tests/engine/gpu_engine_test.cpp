@@ -135,6 +135,35 @@ TEST_F(GpuEngineTest, answers_are_those_of_whole_rows_of_logits) {
   }
 }
 
+// A short text, which is computed as generated tokens are, and a long one, which is prompted.
+TEST_F(GpuEngineTest, embeddings_of_encoders_are_near_those_of_nodes) {
+  for (const std::string name : {"bert.gguf", "gemma-embedding.gguf", "nomic-bert.gguf"}) {
+    SCOPED_TRACE(name);
+    options_.model = source_dir() + "/tests/fixtures/encoders/" + name;
+    options_.batch_tokens = 192;
+    const auto embed = [&](const std::string& devices, size_t tokens) {
+      options_.devices = devices;
+      engine_.reset();
+      Request asked;
+      asked.prompt = some_tokens(tokens, 3);
+      asked.embedding = true;
+      Answer answer;
+      submit(std::move(asked), answer);
+      EXPECT_EQ(answer.wait(), FinishReason::kStop) << answer.error();
+      return answer.embedding();
+    };
+    for (const size_t tokens : {5U, 60U}) {
+      const std::vector<float> expected = embed("cpu", tokens);
+      const std::vector<float> found = embed("gpu0", tokens);
+      EXPECT_EQ(engine().model().devices, "gpu0 Simulated GPU");
+      ASSERT_EQ(found.size(), expected.size());
+      double cosine = 0;  // both have length 1
+      for (size_t i = 0; i < found.size(); ++i) cosine += double{found[i]} * double{expected[i]};
+      EXPECT_GT(cosine, 0.9999) << tokens;
+    }
+  }
+}
+
 TEST_F(GpuEngineTest, two_gpus_answer_together) {
   gpus_.push_back(simulated_gpu(1, -1));
   for (Gpu& gpu : gpus_) gpu.links.assign(2, GpuLink::kNvlink);

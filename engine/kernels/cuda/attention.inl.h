@@ -149,10 +149,10 @@ void attend_units(GpuAttention a, GpuHeads unprepared, bool prepares) {
   if (!waits) follow_launches();
   for (unsigned row = block_row(); row < end; row += block_rows()) {
     const GpuAttentionUnit unit = unit_of_batch(a.batch, row);
-    const TokenUnits units = token_units<kShaped>(a, unit.position);
+    const TokenUnits units = token_units<kShaped>(a, unit.position, unit.position);
     if (unit.index >= units.count) continue;
-    UnitKeys keys =
-        unit_keys<kShaped>(a, units, unit.index, unit.position, a.batch.pages + unit.pages);
+    UnitKeys keys = unit_keys<kShaped>(a, units, unit.index, unit.position, unit.position,
+                                       a.batch.pages + unit.pages);
     if (has_keys && keys.end == unit.position + 1) keys.own = unit.position;
     const size_t stride = kUnlike ? unprepared.value_stride : unprepared.key_stride;
     const size_t value = unit.token * stride + heads.kv_head * dimensions;
@@ -234,6 +234,8 @@ void launch_group(void* stream, const GpuAttention& a, const GpuHeads* unprepare
 }  // namespace
 
 void gpu_attend_generated(void* stream, const GpuAttention& attention, const GpuHeads* unprepared) {
+  CHECK(attention.ahead == 0, "units of keys of which {} are later than the token",
+        attention.ahead);
   with_kv_format(attention.kv.format,
                  [&]<KvFormat kFormat>() { launch_group<kFormat>(stream, attention, unprepared); });
 }

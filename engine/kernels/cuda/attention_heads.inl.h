@@ -28,11 +28,12 @@ GPU_FUNCTION BlockHeads block_heads(const GpuAttention& a, unsigned column, unsi
   return {kv_head, first, left < queries ? left : queries};
 }
 
-// Whether scores are capped or sloped, heads have sinks or tokens sections. Kernels for it are
-// compiled by themselves (`kShaped`): the others need no registers, and take no turns, for any of
-// it.
+// Whether scores are capped or sloped, heads have sinks, or tokens sections or later keys. Kernels
+// for it are compiled by themselves (`kShaped`): the others need no registers, and take no turns,
+// for any of it.
 inline bool is_shaped(const GpuAttention& a) {
-  return a.section != 0 || a.score_cap != 0 || a.sinks != nullptr || a.slopes != nullptr;
+  return a.section != 0 || a.score_cap != 0 || a.sinks != nullptr || a.slopes != nullptr ||
+         a.ahead != 0;
 }
 // Kernels of generated tokens are compiled once more for values of other dimensions than keys
 // (`kUnlike`), with shapes or without.
@@ -60,6 +61,23 @@ GPU_FUNCTION unsigned first_key(const GpuAttention& a, unsigned position) {
   if (!kShaped || a.section == 0) return first;
   const unsigned in_section = position - position % a.section;
   return first < in_section ? in_section : first;
+}
+
+// By how much a slope of 1 lowers the score of a key so many positions behind the token's.
+GPU_FUNCTION float slope_distance(int behind) {
+  return static_cast<float>(behind > 0 ? -behind : behind);
+}
+
+// The sequence's length, as last_key() wants it.
+template <bool kShaped>
+GPU_FUNCTION unsigned length_of(const GpuAttention& a, unsigned sequence) {
+  return kShaped && a.ahead != 0 ? a.batch.lengths[sequence] : 0;
+}
+
+template <bool kShaped>
+GPU_FUNCTION unsigned last_key(const GpuAttention& a, unsigned position, unsigned length) {
+  if (!kShaped || a.ahead == 0) return position;
+  return a.ahead < length - 1 - position ? position + a.ahead : length - 1;
 }
 
 // The sum that a head's weights have come to. Its outputs are multiplied by `scale`, and then

@@ -27,7 +27,7 @@ constexpr unsigned attend_blocks_at_once(unsigned queries, AttentionKind kind) {
   return queries <= 2 && kind == AttentionKind::kPlain ? 3 : 2;
 }
 
-// How a token's keys in a layer are shared out.
+// How a token's keys in a layer, up to the last one that it sees, are shared out.
 struct TokenUnits {
   unsigned first_page;
   unsigned pages;  // of a unit
@@ -35,9 +35,9 @@ struct TokenUnits {
 };
 
 template <bool kShaped>
-GPU_FUNCTION TokenUnits token_units(const GpuAttention& a, unsigned position) {
+GPU_FUNCTION TokenUnits token_units(const GpuAttention& a, unsigned position, unsigned last) {
   const unsigned first = first_key<kShaped>(a, position) / kSlots;
-  const unsigned count = position / kSlots + 1 - first;
+  const unsigned count = last / kSlots + 1 - first;
   const unsigned pages = divide_up(count, kGpuTokenUnits);
   return {first, pages, divide_up(count, pages)};
 }
@@ -53,12 +53,11 @@ struct UnitKeys {
 
 template <bool kShaped>
 GPU_FUNCTION UnitKeys unit_keys(const GpuAttention& a, const TokenUnits& units, unsigned index,
-                                unsigned position, const uint32_t* pages) {
+                                unsigned position, unsigned last, const uint32_t* pages) {
   const unsigned first = first_key<kShaped>(a, position);
   const unsigned begin = (units.first_page + index * units.pages) * kSlots;
   const unsigned end = begin + units.pages * kSlots;
-  return {pages, begin < first ? first : begin, end < position + 1 ? end : position + 1, kNoKey,
-          position};
+  return {pages, begin < first ? first : begin, end < last + 1 ? end : last + 1, kNoKey, position};
 }
 
 // The keys that are seen of the step of `size` keys that begins at `at`.
@@ -204,8 +203,8 @@ GPU_FUNCTION void weigh_keys(const SeenKeys& seen, const ScoreShape& shape,
       scores[k] = multiply(tangent_of(scores[k] / shape.cap), shape.cap);
     }
     if (kShaped && shape.slope != 0) {
-      const auto distance = static_cast<float>(shape.first + static_cast<int>(key));
-      scores[k] = multiply_add(shape.slope, distance, scores[k]);
+      scores[k] =
+          multiply_add(shape.slope, slope_distance(shape.first + static_cast<int>(key)), scores[k]);
     }
     if (counts[k]) maximum = greater(maximum, scores[k]);
   }

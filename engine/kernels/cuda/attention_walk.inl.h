@@ -81,11 +81,13 @@ void attend_walking(GpuAttention a, bool prompted) {
   unsigned token = (prompted ? counts.generated : counts.split) + block_row();
   for (; token < end; token += block_rows()) {
     const unsigned position = a.batch.positions[token];
-    const uint32_t* pages = a.batch.pages + a.batch.page_tables[a.batch.sequences[token]];
-    const TokenUnits units = token_units<kShaped>(a, position);
+    const unsigned sequence = a.batch.sequences[token];
+    const uint32_t* pages = a.batch.pages + a.batch.page_tables[sequence];
+    const unsigned last = last_key<kShaped>(a, position, length_of<kShaped>(a, sequence));
+    const TokenUnits units = token_units<kShaped>(a, position, last);
     clear_walked<kQueries>(walked, dimensions);
     for (unsigned unit = 0; unit < units.count; ++unit) {
-      const UnitKeys keys = unit_keys<kShaped>(a, units, unit, position, pages);
+      const UnitKeys keys = unit_keys<kShaped>(a, units, unit, position, last, pages);
       const unsigned chains = attend_unit<kFormat, kQueries, kShaped, kUnlike>(
           a, heads, keys, memory, nullptr,
           [&] { load_queries<kQueries>(a, token, heads, memory.queries); });

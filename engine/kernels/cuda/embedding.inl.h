@@ -84,7 +84,7 @@ void embed_rows(GpuEmbedding embedding) {
   const GpuPlanes planes = gpu_planes(gpu_layout(kFormat), table.rows, table.columns);
   const unsigned tokens = embedding.batch.counts->tokens;
   for (unsigned token = block_row(); token < tokens; token += block_rows()) {
-    uint32_t id = embedding.batch.token_ids[token];
+    uint32_t id = embedding.ids[token];
     if (embedding.picks != nullptr && (id & kGpuPickOfRow) != 0) {
       id = embedding.picks[id & ~kGpuPickOfRow];
     }

@@ -87,7 +87,7 @@ GPU_FUNCTION void await_turn(const RingTurns& turns, unsigned turn) {
 template <KvFormat kFormat, unsigned kBlocks, bool kExact, bool kShaped>
 GPU_FUNCTION void attend_tile_by_ring(const GpuAttention& a, const TilePlace& tile, bool computes) {
   const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
-  const unsigned keys_end = tile.position + tile.count;
+  const unsigned keys_end = tile_keys_end<kShaped>(a, tile);
   const unsigned first_page = first_key<kShaped>(a, tile.position) / kSlots;
   const unsigned pages = divide_up(keys_end, kSlots) - first_page;
   constexpr unsigned kDimensions = kBlocks * kBlockDimensions;
@@ -133,15 +133,8 @@ void attend_tiles_by_ring(GpuAttention a) {
   const BlockHeads heads = block_heads(a, block_column(), kTileWarps);
   if (heads.count == 0) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
-    const unsigned token = a.batch.tile_tokens[index];
-    attend_tile_by_ring<kFormat, kBlocks, kExact, kShaped>(a,
-                                                           {.token = token,
-                                                            .count = a.batch.tile_counts[index],
-                                                            .position = a.batch.positions[token],
-                                                            .head = heads.first + warp_index(),
-                                                            .group = lane_index() / 4,
-                                                            .place = lane_index() % 4},
-                                                           warp_index() < heads.count);
+    const TilePlace tile = tile_place<kShaped>(a, index, heads.first + warp_index());
+    attend_tile_by_ring<kFormat, kBlocks, kExact, kShaped>(a, tile, warp_index() < heads.count);
   }
 }
 

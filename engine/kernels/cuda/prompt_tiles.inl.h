@@ -118,7 +118,26 @@ struct TilePlace {
   unsigned head;
   unsigned group;
   unsigned place;
+  unsigned length;  // of the sequence, as last_key() wants it
 };
+
+template <bool kShaped>
+GPU_FUNCTION TilePlace tile_place(const GpuAttention& a, unsigned index, unsigned head) {
+  const unsigned token = a.batch.tile_tokens[index];
+  return {.token = token,
+          .count = a.batch.tile_counts[index],
+          .position = a.batch.positions[token],
+          .head = head,
+          .group = lane_index() / 4,
+          .place = lane_index() % 4,
+          .length = length_of<kShaped>(a, a.batch.sequences[token])};
+}
+
+// Behind the last key that a token of the tile sees.
+template <bool kShaped>
+GPU_FUNCTION unsigned tile_keys_end(const GpuAttention& a, const TilePlace& tile) {
+  return last_key<kShaped>(a, tile.position + tile.count - 1, tile.length) + 1;
+}
 
 // The state that a lane has of two rows.
 struct TileRowsState {
@@ -177,7 +196,7 @@ GPU_FUNCTION void score_tile(const Page& page, const TilePlace& tile, const Word
 // Whether every token of the tile sees every key of the page.
 template <bool kShaped>
 GPU_FUNCTION bool sees_page(const GpuAttention& a, const TilePlace& tile, unsigned page) {
-  return (page + 1) * kSlots <= tile.position + 1 &&
+  return (page + 1) * kSlots <= last_key<kShaped>(a, tile.position, tile.length) + 1 &&
          first_key<kShaped>(a, tile.position + kTileRows - 1) <= page * kSlots;
 }
 
@@ -203,9 +222,9 @@ GPU_FUNCTION void slope_products(const GpuAttention& a, const TilePlace& tile, u
   for (unsigned keys = 0; keys < kKeyTiles; ++keys) {
     GPU_UNROLL
     for (unsigned index = 0; index < 4; ++index) {
-      const auto distance = static_cast<float>(first + static_cast<int>(keys * 8 + index % 2) -
-                                               static_cast<int>(index / 2 * 8));
-      scores[keys][index] = multiply_add(slope, distance, scores[keys][index]);
+      const int behind =
+          first + static_cast<int>(keys * 8 + index % 2) - static_cast<int>(index / 2 * 8);
+      scores[keys][index] = multiply_add(slope, slope_distance(behind), scores[keys][index]);
     }
   }
 }
@@ -225,8 +244,9 @@ GPU_FUNCTION TileFactors weigh_keys(const GpuAttention& a, const TilePlace& tile
   unsigned last[2];
   float maximum[2];
   for (unsigned row = 0; row < 2; ++row) {
-    last[row] = tile.position + tile.group + row * 8;
-    first[row] = first_key<kShaped>(a, last[row]);
+    const unsigned position = tile.position + tile.group + row * 8;
+    last[row] = last_key<kShaped>(a, position, tile.length);
+    first[row] = first_key<kShaped>(a, position);
     maximum[row] = state.maximum[row];
   }
   const auto seen = [&](unsigned keys, unsigned index) {
@@ -377,7 +397,7 @@ GPU_FUNCTION void attend_tile(const GpuAttention& a, const TilePlace& tile) {
   const Words4* fragments = load_tile_queries<kFormat, kBlocks>(a, tile);
   const uint32_t* table = a.batch.pages + a.batch.page_tables[a.batch.sequences[tile.token]];
   const unsigned kv_head = (tile.head + a.group_offset) / a.group;
-  const unsigned keys_end = tile.position + tile.count;
+  const unsigned keys_end = tile_keys_end<kShaped>(a, tile);
   TileRowsState state;
   float outputs[kBlocks * 4][4] = {};
   for (unsigned page = first_key<kShaped>(a, tile.position) / kSlots; page * kSlots < keys_end;
@@ -399,13 +419,7 @@ void attend_tiles(GpuAttention a) {
   const unsigned head = block_column() * kTileWarps + warp_index();
   if (head >= a.head_count) return;
   for (unsigned index = block_row(); index < a.batch.counts->prompt_tiles; index += block_rows()) {
-    const unsigned token = a.batch.tile_tokens[index];
-    attend_tile<kFormat, kBlocks, kShaped>(a, {.token = token,
-                                               .count = a.batch.tile_counts[index],
-                                               .position = a.batch.positions[token],
-                                               .head = head,
-                                               .group = lane_index() / 4,
-                                               .place = lane_index() % 4});
+    attend_tile<kFormat, kBlocks, kShaped>(a, tile_place<kShaped>(a, index, head));
   }
 }
 

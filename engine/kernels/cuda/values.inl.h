@@ -302,6 +302,30 @@ GPU_KERNEL_OF(kValueThreads) void copy_heads(GpuHeadCopy copy) {
   }
 }
 
+// A thread takes a column.
+GPU_KERNEL_OF(kValueThreads) void mean_rows(GpuRowMeans means) {
+  follow_launches();
+  const GpuBatch& batch = means.walk.batch;
+  const unsigned rows = rows_of(means.walk);
+  const unsigned column = block_column() * thread_count() + thread_index();
+  if (column >= round_up<size_t>(means.columns, kWarpThreads)) return;
+  for (unsigned row = block_row(); row < rows; row += block_rows()) {
+    if (column >= means.columns) {
+      store_padding(means.output.rows, row, column);
+      continue;
+    }
+    const unsigned token = token_of(means.walk, row);
+    const unsigned begin = token - batch.positions[token];
+    const unsigned count = batch.lengths[batch.sequences[token]];
+    double sum = 0;
+    for (unsigned i = 0; i < count; ++i) {
+      sum += static_cast<double>(means.x[(begin + i) * means.x_stride + column]);
+    }
+    const double mean = sum / static_cast<double>(count);
+    store_value(means.output, row, column, static_cast<float>(mean));
+  }
+}
+
 // A block for so many columns of each of the rows that it shares with others.
 Grid value_grid(const GpuWalk& walk, size_t columns) {
   const size_t padded = round_up<size_t>(columns, kWarpThreads);
@@ -349,6 +373,10 @@ void gpu_copy_heads(void* stream, const GpuHeadCopy& copy) {
   CHECK(copy.part_count >= 1 && copy.part_count <= kGpuHeadParts, "{} parts of heads",
         copy.part_count);
   launch(stream, value_grid(copy.walk, copy.columns), copy_heads, copy);
+}
+
+void gpu_mean_rows(void* stream, const GpuRowMeans& means) {
+  launch(stream, value_grid(means.walk, means.columns), mean_rows, means);
 }
 
 }  // namespace lockstep

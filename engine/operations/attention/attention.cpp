@@ -125,9 +125,7 @@ void plan_attention(RankPlanner& planner, const Group& group) {
 
 // Names the first trait that the attention of GPUs lacks.
 std::optional<std::string_view> attention_gap(const GroupParts&, const GraphNode& node) {
-  const AttentionTraits& attention = node.attention;
   if (has_values_in_keys(node)) return "attention with values in its keys";
-  if (attention.ahead != 0) return "attention to later tokens";
   return std::nullopt;
 }
 

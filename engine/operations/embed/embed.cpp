@@ -1,8 +1,5 @@
 // Every rank looks up the tokens whose rows it holds, and pushes them to the others. Rows that the
 // batch brings with tokens every rank copies by itself.
-#include <optional>
-#include <string_view>
-
 #include "engine/operations/operation_table.h"
 #include "engine/operations/rank_planner.h"
 
@@ -27,11 +24,6 @@ void plan_embedding(RankPlanner& planner, const Group& group) {
   planner.emit_forms(node.output);
 }
 
-std::optional<std::string_view> embedding_gap(const GroupParts&, const GraphNode& node) {
-  if (node.index == EmbedIndex::kToken) return std::nullopt;
-  return "embedding of positions and segments";
-}
-
 void plan_given_rows(RankPlanner& planner, const Group& group) {
   const GraphNode& node = planner.graph().nodes()[group.lead];
   planner.emit_node(node, GivenRowsStep{.columns = planner.own_columns(node.output).size(),
@@ -46,8 +38,7 @@ const OperationRow kEmbedRow = {.operation = Operation::kEmbed,
                                 .cost = Cost::kTableRows,
                                 .plan = plan_embedding,
                                 .leaves_forms = true,
-                                .has_gpu_step = true,
-                                .gpu_gap = embedding_gap};
+                                .has_gpu_step = true};
 
 const OperationRow kGivenRowsRow = {.operation = Operation::kGivenRows,
                                     .name = "rows that are given with tokens",

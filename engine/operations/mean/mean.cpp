@@ -18,6 +18,7 @@ void plan_mean(RankPlanner& planner, const Group& group) {
 const OperationRow kMeanRowsRow = {.operation = Operation::kMeanRows,
                                    .name = "mean of rows",
                                    .split = SplitRule::kFirstInput,
-                                   .plan = plan_mean};
+                                   .plan = plan_mean,
+                                   .has_gpu_step = true};
 
 }  // namespace lockstep

@@ -434,9 +434,9 @@ size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows, si
     const uint32_t id = batch.picked_rows.empty() ? static_cast<uint32_t>(token.token)
                                                   : kGpuPickOfRow | batch.picked_rows[index];
     if (index < batch.generated_tokens) {
-      writer.add_generated(id, token.position, token.sequence);
+      writer.add_generated(id, token.position, token.sequence, token.segment);
     } else {
-      writer.add_prompted(id, token.position, token.sequence);
+      writer.add_prompted(id, token.position, token.sequence, token.segment);
     }
     if (row == rows.end || batch.logit_tokens[row] != index) continue;
     const LogitDrawRequest request =

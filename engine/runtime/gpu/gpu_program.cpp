@@ -103,6 +103,10 @@ size_t GpuProgram::run(const GpuHeadCopy& copy, void* stream, const GpuPassShape
   return launch_walk(kernels_.copy_heads, copy, stream, shape);
 }
 
+size_t GpuProgram::run(const GpuRowMeans& means, void* stream, const GpuPassShape& shape) const {
+  return launch_walk(kernels_.mean_rows, means, stream, shape);
+}
+
 // More tokens than a product takes are windows that follow one another. A token's arithmetic
 // depends on whether it was prompted, and on nothing else of the pass.
 size_t GpuProgram::run(const Product& product, void* stream, const GpuPassShape& shape) const {

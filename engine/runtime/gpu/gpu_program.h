@@ -111,8 +111,8 @@ class GpuProgram {
   };
   using Launch =
       std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuElementwise, GpuChunkSums,
-                   GpuWholeNorm, GpuHeadRows, GpuHeadCopy, Product, GpuRouting, Experts,
-                   GpuExpertSum, Attention, Sum, RankBarrier, Join, Search>;
+                   GpuWholeNorm, GpuHeadRows, GpuHeadCopy, GpuRowMeans, Product, GpuRouting,
+                   Experts, GpuExpertSum, Attention, Sum, RankBarrier, Join, Search>;
   class Builder;
 
   // Each returns how many launches that were, at most.
@@ -124,6 +124,7 @@ class GpuProgram {
   size_t run(const GpuWholeNorm& norm, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuHeadRows& heads, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuHeadCopy& copy, void* stream, const GpuPassShape& shape) const;
+  size_t run(const GpuRowMeans& means, void* stream, const GpuPassShape& shape) const;
   size_t run(const Product& product, void* stream, const GpuPassShape& shape) const;
   size_t run(const GpuRouting& routing, void* stream, const GpuPassShape& shape) const;
   size_t run(const Experts& experts, void* stream, const GpuPassShape& shape) const;

@@ -1,4 +1,6 @@
 // A plan's steps as a GPU's launches.
+#include <algorithm>
+#include <cstdint>
 #include <iterator>
 #include <utility>
 
@@ -48,6 +50,7 @@ class GpuProgram::Builder {
   void add(const EmbedStep& step) {
     launches_.emplace_back(GpuEmbedding{.batch = batch_,
                                         .table = matrix_at(step.table),
+                                        .ids = ids_of(step.index),
                                         .picks = at(areas_.picks),
                                         .row_begin = step.row_begin,
                                         .output = at(step.output),
@@ -109,6 +112,7 @@ class GpuProgram::Builder {
     launches_.emplace_back(values_.launch(step, *norm_sums_));
   }
   void add(const CopyHeadsStep& step) { add_columns(step); }
+  void add(const MeanStep& step) { add_columns(step); }
   void add(const HeadsStep& step) {
     if (step.head_count > 0) launches_.emplace_back(values_.launch(step));
   }
@@ -308,6 +312,18 @@ class GpuProgram::Builder {
   }
   GpuMatrix matrix_at(const PlannedMatrix& matrix) const {
     return {matrix.format, matrix.rows, matrix.columns, at(matrix.data)};
+  }
+
+  const uint32_t* ids_of(EmbedIndex index) const {
+    switch (index) {
+      case EmbedIndex::kToken:
+        return batch_.token_ids;
+      case EmbedIndex::kPosition:
+        return batch_.positions;
+      case EmbedIndex::kSegment:
+        return batch_.segments;
+    }
+    return nullptr;
   }
 
   bool is_linked() const { return links_.peers || links_.nccl; }
@@ -534,7 +550,8 @@ class GpuProgram::Builder {
             .arrived = at(areas_.partials.arrived),
             .section = static_cast<unsigned>(step.section),
             .score_cap = step.score_cap,
-            .sinks = at(step.sinks)};
+            .sinks = at(step.sinks),
+            .ahead = static_cast<unsigned>(std::min<size_t>(step.ahead, UINT32_MAX))};
   }
 
   const Plan& plan_;

@@ -24,6 +24,13 @@ GpuAllReduce sum_from(GpuAllReduce sum, size_t token) {
   return sum;
 }
 
+// The number by which a token looks the table's rows up.
+size_t id_of(const BatchToken& token, const GpuEmbedding& embedding) {
+  if (embedding.ids == embedding.batch.positions) return token.position;
+  if (embedding.ids == embedding.batch.segments) return token.segment;
+  return static_cast<size_t>(token.token);
+}
+
 }  // namespace
 
 size_t exchanged_floats_max(const Plan& plan) {
@@ -125,7 +132,7 @@ size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchTo
   for (const Launch& launch : launches_) {
     if (const auto* const embedding = std::get_if<GpuEmbedding>(&launch); embedding != nullptr) {
       const auto is_own = [&table = *embedding](const BatchToken& token) {
-        const auto id = static_cast<size_t>(token.token);
+        const size_t id = id_of(token, table);
         return id >= table.row_begin && id - table.row_begin < table.table.rows;
       };
       bytes += embedding->copy_count * static_cast<size_t>(std::ranges::count_if(tokens, is_own)) *

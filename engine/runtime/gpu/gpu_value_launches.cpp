@@ -135,6 +135,14 @@ GpuHeadCopy GpuValueLaunches::launch(const CopyHeadsStep& step) const {
   return copy;
 }
 
+GpuRowMeans GpuValueLaunches::launch(const MeanStep& step) const {
+  return {.walk = walk(Rows::kLogits, {}),
+          .x = at(step.x.rows),
+          .x_stride = step.x.stride,
+          .columns = step.columns,
+          .output = values(step.output)};
+}
+
 GpuElementwise GpuValueLaunches::launch_gate(const MatmulStep& step, const GateFinish& gate) const {
   const MatmulPart& first = step.parts.front();
   const MatmulPart& last = step.parts.back();

@@ -35,6 +35,7 @@ class GpuValueLaunches {
   GpuWholeNorm launch(const NormScaleStep& step, const NormSumsStep& sums) const;
   GpuHeadRows launch(const HeadsStep& step) const;
   GpuHeadCopy launch(const CopyHeadsStep& step) const;
+  GpuRowMeans launch(const MeanStep& step) const;
   // The activation, or the gate, of a step's products, which lie in f32.
   GpuElementwise launch_gate(const MatmulStep& step, const GateFinish& gate) const;
   GpuElementwise launch_gate(const ExpertGateStep& step) const;

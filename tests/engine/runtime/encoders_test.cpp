@@ -15,7 +15,6 @@
 #include "engine/base/json.h"
 #include "engine/kernels/kernel_choice.h"
 #include "engine/model/pooling.h"
-#include "engine/planner/gpu_gap.h"
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/quantized_copy.h"
 #include "tests/engine/runtime/reference_model.h"
@@ -205,9 +204,6 @@ TEST(Encoders, say_what_they_are_for) {
     const auto pooling = read_pooling(*file, *built);
     ASSERT_TRUE(pooling) << pooling.error().message;
     uses.insert(std::string(pooling_name(*pooling)));
-    if (built->graph.sees_ahead()) {
-      EXPECT_TRUE(find_gpu_gap(built->graph, {}).has_value());
-    }
   }
   EXPECT_EQ(uses.size(), 3U);
 }

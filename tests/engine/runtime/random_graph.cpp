@@ -517,6 +517,10 @@ Graph random_gpu_graph(uint64_t seed) {
   return GraphMaker(seed, /*for_gpus=*/true).make();
 }
 
+Graph random_gpu_encoder(uint64_t seed) {
+  return GraphMaker(seed, /*for_gpus=*/true).make_encoder();
+}
+
 Graph random_encoder(uint64_t seed) {
   return GraphMaker(seed).make_encoder();
 }

@@ -22,6 +22,7 @@ Graph random_gpu_graph(uint64_t seed);
 
 // Likewise an encoder, of texts of up to 520 tokens.
 Graph random_encoder(uint64_t seed);
+Graph random_gpu_encoder(uint64_t seed);  // of the operations that GPUs have
 
 // A graph's weights at random, in a file that lasts as long as this object.
 class RandomGraphFile {

@@ -25,6 +25,9 @@ class Launch {
       queries_.insert(queries_.end(), own.begin(), own.end());
     }
     batch_.writer().end();
+    for (size_t i = 0; i < run.cache.sequence_count(); ++i) {
+      batch().lengths[i] = static_cast<uint32_t>(run.cache.context(i));
+    }
     const size_t units = batch().counts->attention_units;
     partial_outputs_.resize(units * row(), NAN);
     partial_sums_.resize(units * run.heads.count * 2, NAN);
@@ -62,7 +65,8 @@ class Launch {
             .section = static_cast<unsigned>(run_.others.section),
             .score_cap = run_.others.score_cap,
             .sinks = run_.others.sinks.empty() ? nullptr : run_.others.sinks.data(),
-            .slopes = run_.others.slopes.empty() ? nullptr : run_.others.slopes.data()};
+            .slopes = run_.others.slopes.empty() ? nullptr : run_.others.slopes.data(),
+            .ahead = static_cast<unsigned>(run_.others.ahead)};
   }
 
   void expect_counters_at_zero() const {
@@ -73,6 +77,7 @@ class Launch {
   static GpuBatchLimits limits_of(const Attended& run) {
     GpuBatchLimits limits = run.cache.limits();
     limits.attention_units = run.units_max;
+    limits.lengths = limits.sequences;
     return limits;
   }
 
@@ -94,7 +99,7 @@ std::vector<float> queries_of(const Attended& run, const AttendedPlace& place) {
 
 AttendedOutputs attend_prepared(const Attended& run, const std::vector<AttendedPlace>& places) {
   Launch launch(run, places);
-  gpu_attend_generated(nullptr, launch.attention());
+  if (run.units_max > 0) gpu_attend_generated(nullptr, launch.attention());
   std::vector<float>& floats = launch.outputs().floats;
   const std::vector<float> with_units = floats;
   const auto split = static_cast<std::ptrdiff_t>(launch.batch().counts->split * launch.row());

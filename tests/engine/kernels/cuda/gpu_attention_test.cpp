@@ -137,6 +137,36 @@ TEST(GpuAttention, scores_are_capped_and_sloped_heads_have_sinks_and_tokens_sect
   }
 }
 
+// They have no units. Some of a page's keys, all of a page and several pages are behind a token.
+TEST(GpuAttention, tokens_see_later_ones) {
+  const std::vector<float> sinks = {0.5F, -60.0F, 4.0F, 20.0F};
+  const std::vector<float> slopes = {0.5F, 0.25F, 0.004F, 0.0F};
+  const std::vector<GroupTraits> traits = {
+      {.ahead = UINT32_MAX},
+      {.ahead = 1},
+      {.ahead = 63, .slopes = slopes},
+      {.ahead = UINT32_MAX, .score_cap = 2.0F, .slopes = slopes, .sinks = sinks}};
+  for (const KvFormat format : kGpuKvFormats) {
+    const GpuCache cache(format, 32, 2, {300, 5'000, 1}, 40);
+    for (const GroupTraits& others : traits) {
+      for (const unsigned group : {1U, 2U}) {
+        expect_near_reference({.cache = cache,
+                               .heads = {.count = 2 * group, .group = group},
+                               .window = group == 1 ? 0U : 90U,
+                               .units_max = 0,
+                               .others = others},
+                              {{0, 0}, {0, 62}, {0, 63}, {0, 299}, {2, 0}, {1, 4'990}, {1, 2'000}});
+      }
+    }
+  }
+  const GpuCache unlike(KvFormat::kF16, {32, 64}, 1, {70}, 41);
+  expect_near_reference({.cache = unlike,
+                         .heads = {.count = 3, .group = 3},
+                         .units_max = 0,
+                         .others = {.ahead = UINT32_MAX}},
+                        {{0, 0}, {0, 69}});
+}
+
 // From 4,096 keys on a unit has several pages, the last one fewer of them.
 TEST(GpuAttention, units_of_several_pages) {
   const GpuCache cache(KvFormat::kF16, 16, 1, {8'300}, 27);

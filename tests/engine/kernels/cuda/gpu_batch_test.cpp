@@ -83,6 +83,28 @@ TEST(GpuBatch, gives_units_in_order_up_to_the_first_token_without_space) {
   }
 }
 
+TEST(GpuBatch, has_lengths_and_segments_where_they_are_asked_for) {
+  const GpuBatchLimits without = {.tokens = 6, .sequences = 3, .pages = 8};
+  EXPECT_EQ(gpu_batch_at(GpuBytes(gpu_batch_bytes(without)).data(), without).lengths, nullptr);
+  EXPECT_EQ(gpu_batch_at(GpuBytes(gpu_batch_bytes(without)).data(), without).segments, nullptr);
+  GpuBatchLimits limits = without;
+  limits.lengths = 3;
+  limits.segments = 6;
+  GpuTestBatch batch(limits);
+  for (int sequence = 0; sequence < 3; ++sequence) {
+    batch.writer().add_sequence(std::vector<uint32_t>{1});
+  }
+  batch.writer().add_generated(9, 40, 2);
+  for (uint32_t i = 0; i < 3; ++i) batch.writer().add_prompted(7, i, 0, i / 2);
+  batch.writer().add_prompted(7, 0, 1, 1);
+  batch.writer().end();
+  EXPECT_EQ(batch.batch().lengths[0], 3U);
+  EXPECT_EQ(batch.batch().lengths[1], 1U);
+  EXPECT_EQ(batch.batch().lengths[2], 41U);
+  const std::vector<uint32_t> segments(batch.batch().segments, batch.batch().segments + 5);
+  EXPECT_EQ(segments, (std::vector<uint32_t>{0, 0, 0, 1, 1}));
+}
+
 // All that kernels may read lies before used_bytes(), whatever the capacity for pages.
 TEST(GpuBatch, copying_what_is_used_copies_all_that_was_written) {
   const GpuBatchLimits limits = {

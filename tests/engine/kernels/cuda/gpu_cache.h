@@ -45,6 +45,7 @@ class GpuCache {
   const GpuKvLayer& layer() const { return layer_; }
   unsigned kv_head_count() const { return kv_head_count_; }
   size_t sequence_count() const { return contexts_.size(); }
+  size_t context(size_t sequence) const { return contexts_[sequence]; }
   const std::vector<uint32_t>& pages(size_t sequence) const { return pages_[sequence]; }
   // The stored pages of a KV head.
   const PagedSequence& stored(size_t sequence, size_t kv_head) const;

@@ -43,6 +43,7 @@ TEST_P(GpuEmbeddingOf, gives_the_tables_rows_bit_for_bit) {
     std::vector<float> output((ids.size() + 1) * stride, kLeftAlone);
     gpu_embed_rows(nullptr, {.batch = batch.batch(),
                              .table = table.matrix(),
+                             .ids = batch.batch().token_ids,
                              .row_begin = kRowBegin,
                              .output = output.data(),
                              .output_stride = stride,
@@ -83,6 +84,7 @@ TEST_P(GpuEmbeddingOf, looks_up_picks_of_rows) {
   std::vector<float> output(ids.size() * columns(), kLeftAlone);
   gpu_embed_rows(nullptr, {.batch = batch.batch(),
                            .table = table.matrix(),
+                           .ids = batch.batch().token_ids,
                            .picks = picks.data(),
                            .output = output.data(),
                            .output_stride = columns(),
@@ -92,6 +94,35 @@ TEST_P(GpuEmbeddingOf, looks_up_picks_of_rows) {
     EXPECT_EQ(0,
               std::memcmp(output.data() + token * columns(), row.data(), columns() * sizeof(float)))
         << "token " << token;
+  }
+}
+
+// Tables of positions and of segments.
+TEST_P(GpuEmbeddingOf, looks_up_other_numbers_of_tokens) {
+  RandomEngine random(kSeed);
+  const Weights table(format(), /*rows=*/40, columns(), random);
+  GpuTestBatch batch({.tokens = 8, .sequences = 1, .pages = 1, .segments = 8});
+  batch.writer().add_sequence(std::vector<uint32_t>{0});
+  const std::vector<uint32_t> positions = {3, 0, 38};
+  const std::vector<uint32_t> segments = {1, 0, 1};
+  for (size_t token = 0; token < positions.size(); ++token) {
+    batch.writer().add_prompted(20, positions[token], 0, segments[token]);
+  }
+  batch.writer().end();
+  for (const bool is_position : {true, false}) {
+    std::vector<float> output(positions.size() * columns(), kLeftAlone);
+    gpu_embed_rows(nullptr, {.batch = batch.batch(),
+                             .table = table.matrix(),
+                             .ids = is_position ? batch.batch().positions : batch.batch().segments,
+                             .output = output.data(),
+                             .output_stride = columns(),
+                             .grid_rows = 2});
+    for (size_t token = 0; token < positions.size(); ++token) {
+      const std::vector<float> row = table.row((is_position ? positions : segments)[token]);
+      EXPECT_EQ(
+          0, std::memcmp(output.data() + token * columns(), row.data(), columns() * sizeof(float)))
+          << "token " << token;
+    }
   }
 }
 

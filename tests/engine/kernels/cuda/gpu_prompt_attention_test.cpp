@@ -50,7 +50,9 @@ std::vector<float> queries_of(const Prompt& prompt, uint32_t sequence, uint32_t 
 // asked.
 std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stretch>& stretches,
                                    bool with_generated = false) {
-  GpuTestBatch batch(prompt.cache.limits());
+  GpuBatchLimits limits = prompt.cache.limits();
+  limits.lengths = limits.sequences;
+  GpuTestBatch batch(limits);
   for (size_t i = 0; i < prompt.cache.sequence_count(); ++i) {
     batch.writer().add_sequence(prompt.cache.pages(i));
   }
@@ -69,6 +71,9 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
     }
   }
   batch.writer().end();
+  for (size_t i = 0; i < prompt.cache.sequence_count(); ++i) {
+    batch.batch().lengths[i] = static_cast<uint32_t>(prompt.cache.context(i));
+  }
   const size_t stride = round_up<size_t>(row, 32);
   const size_t tokens = queries.size() / query_row;
   std::vector<float> floats(tokens * row, 77.0F);
@@ -92,7 +97,8 @@ std::vector<float> attend_prompted(const Prompt& prompt, const std::vector<Stret
                 .section = static_cast<unsigned>(prompt.others.section),
                 .score_cap = prompt.others.score_cap,
                 .sinks = prompt.others.sinks.empty() ? nullptr : prompt.others.sinks.data(),
-                .slopes = prompt.others.slopes.empty() ? nullptr : prompt.others.slopes.data()});
+                .slopes = prompt.others.slopes.empty() ? nullptr : prompt.others.slopes.data(),
+                .ahead = static_cast<unsigned>(prompt.others.ahead)});
   const size_t first = with_generated ? 1 : 0;
   for (size_t i = first * row; i < floats.size(); ++i) {
     EXPECT_EQ(bf16[i / row * stride + i % row], float_to_bf16(floats[i]));
@@ -135,7 +141,8 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
     const AttentionReference reference = attention_reference(stored, query, traits, position);
     double score_error = 0;
     std::vector<double> scores;
-    for (size_t token = begin; token <= position; ++token) {
+    const size_t end = traits.end(position, prompt.cache.context(sequence));
+    for (size_t token = begin; token < end; ++token) {
       double score = 0;
       double sizes = 0;
       for (size_t d = 0; d < key_dimensions; ++d) {
@@ -145,7 +152,8 @@ void expect_near(const Prompt& prompt, uint32_t sequence, uint32_t position, con
       }
       const double cap = prompt.others.score_cap;
       scores.push_back(cap == 0 ? score : cap * std::tanh(score / cap));
-      scores.back() -= traits.slope * static_cast<double>(position - token);
+      scores.back() -=
+          traits.slope * std::fabs(static_cast<double>(position) - static_cast<double>(token));
       score_error = std::max(score_error, sizes * 0x1p-8);
     }
     const bool rounds = tiles && format == KvFormat::kQ8_0;
@@ -217,6 +225,31 @@ TEST(GpuPromptAttention, scores_are_capped_and_sloped_heads_have_sinks_and_token
                                .window = group == 2 ? 0U : 50U,
                                .others = others},
                               {{1, 0, 5}, {2, 61, 90}, {0, 130, 150}});
+      }
+    }
+  }
+}
+
+// Tiles begin and end within pages, before a sequence's end and at it.
+TEST(GpuPromptAttention, tokens_see_later_ones) {
+  const std::vector<float> sinks = {0.5F, -60.0F, 4.0F, 20.0F, 1.0F, 0.0F};
+  const std::vector<float> slopes = {0.5F, 0.25F, 0.004F, 1.0F, 0.0F, 0.0625F};
+  const std::vector<GroupTraits> traits = {
+      {.ahead = UINT32_MAX},
+      {.ahead = 1},
+      {.ahead = 70, .slopes = slopes},
+      {.ahead = UINT32_MAX, .score_cap = 2.0F, .slopes = slopes, .sinks = sinks}};
+  for (const KvFormat format : kGpuKvFormats) {
+    const GpuCache cache(format, 32, 2, {150, 5, 90}, 42);
+    for (const unsigned group : {2U, 3U}) {
+      for (const GroupTraits& others : traits) {
+        const Prompt prompt = {.cache = cache,
+                               .head_count = 2 * group,
+                               .group = group,
+                               .window = group == 2 ? 0U : 50U,
+                               .others = others};
+        expect_near_reference(prompt, {{1, 0, 5}, {2, 0, 21}, {0, 52, 68}});
+        expect_near_reference(prompt, {{2, 61, 66}, {0, 130, 150}});
       }
     }
   }

@@ -557,5 +557,44 @@ TEST(GpuHeadCopies, have_each_heads_columns_of_both_operands) {
   }
 }
 
+// Rows of sequences that follow one another, of some of which several logits are asked for.
+TEST(GpuRowMeans, are_of_all_rows_of_a_sequence) {
+  constexpr size_t kWide = 70;
+  const std::vector<uint32_t> lengths = {5, 1, 9};
+  GpuTestBatch batch({.tokens = 15, .sequences = 3, .pages = 3, .logits = 15, .lengths = 3});
+  std::vector<size_t> sequence_of_row;
+  for (uint32_t sequence = 0; sequence < 3; ++sequence) {
+    batch.writer().add_sequence(std::vector<uint32_t>{sequence});
+    for (uint32_t position = 0; position < lengths[sequence]; ++position) {
+      batch.writer().add_prompted(0, position, sequence);
+      if (position != 0 && position + 1 != lengths[sequence]) continue;
+      batch.writer().want_logits();
+      sequence_of_row.push_back(sequence);
+    }
+  }
+  batch.writer().end();
+  const std::vector<float> x = random_floats(15 * (kWide + 3), 43);
+  Destination out(sequence_of_row.size(), kWide);
+  gpu_mean_rows(nullptr,
+                {.walk = {.batch = batch.batch(), .which = GpuRowSet::kLogits, .grid_rows = 2},
+                 .x = x.data(),
+                 .x_stride = kWide + 3,
+                 .columns = kWide,
+                 .output = out.values()});
+  out.expect_alike();
+  const size_t begins[] = {0, 5, 6};
+  for (size_t row = 0; row < sequence_of_row.size(); ++row) {
+    const size_t sequence = sequence_of_row[row];
+    for (size_t column = 0; column < kWide; ++column) {
+      double sum = 0;
+      for (size_t i = 0; i < lengths[sequence]; ++i) {
+        sum += double{x[(begins[sequence] + i) * (kWide + 3) + column]};
+      }
+      ASSERT_EQ(out.at(row, column), static_cast<float>(sum / lengths[sequence]))
+          << "row " << row << ", column " << column;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep
