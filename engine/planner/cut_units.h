@@ -13,9 +13,6 @@ namespace lockstep {
 // The matrices of a product or of a product of experts, and their biases.
 std::vector<WeightId> matrices_of(const GraphNode& product);
 std::vector<WeightId> biases_of(const GraphNode& product);
-inline bool is_product(const GraphNode& node) {
-  return node.operation == Operation::kMatmul || !node.experts.empty();
-}
 inline bool is_whole_norm(const GraphNode& node) {
   return node.operation == Operation::kRmsNorm || node.operation == Operation::kLayerNorm;
 }

@@ -6,6 +6,47 @@
 #include "engine/operations/operation_table.h"
 
 namespace lockstep {
+namespace {
+
+class HeldProducts {
+ public:
+  HeldProducts(const Graph& graph, const ProductRoles& roles, const Split& split,
+               std::set<ValueId>& held)
+      : graph_(graph), roles_(roles), split_(split), held_(held), seen_(graph.value_count()) {}
+
+  // Follows what is cut back to the products that it comes from.
+  void follow(ValueId value) {
+    if (split_.values[value].kind != SplitKind::kSliced || seen_[value]) return;
+    seen_[value] = true;
+    const GraphNode& node = graph_.producer(value);
+    if (is_product(node)) {
+      if (is_held(node)) held_.insert(value);
+      return;
+    }
+    for (const ValueId input : node.inputs) follow(input);
+  }
+
+ private:
+  // Ranks compute their own heads and columns of a feed-forward, whose matrices are large. A
+  // ranking head's are small.
+  bool is_held(const GraphNode& product) const {
+    if (product.operation != Operation::kMatmul) return false;
+    if (split_.values[product.inputs[0]].kind != SplitKind::kMirrored) return false;
+    const Role role = roles_.role_of(product);
+    const bool is_of_head = role == Role::kActivation &&
+                            graph_.rows(product.output) == Rows::kLogits &&
+                            roles_.consumer(product.output)->operation == Operation::kActivation;
+    return role == Role::kResidual || is_of_head;
+  }
+
+  const Graph& graph_;
+  const ProductRoles& roles_;
+  const Split& split_;
+  std::set<ValueId>& held_;
+  std::vector<bool> seen_;  // by value
+};
+
+}  // namespace
 
 const GraphNode* ProductRoles::consumer(ValueId value) const {
   const std::vector<size_t>& nodes = consumers(value);
@@ -70,6 +111,16 @@ const GraphNode& ProductRoles::attention_of(const GraphNode& product) const {
 
 const GraphNode& ProductRoles::routing_of(const GraphNode& product) const {
   return first_behind(product, Operation::kRoute);
+}
+
+bool add_held_products(const Graph& graph, const ProductRoles& roles, const Split& split,
+                       std::set<ValueId>& held) {
+  const size_t before = held.size();
+  HeldProducts found(graph, roles, split, held);
+  for (ValueId value = 0; value < graph.value_count(); ++value) {
+    if (split.values[value].gathered || split.values[value].whole) found.follow(value);
+  }
+  return held.size() > before;
 }
 
 }  // namespace lockstep

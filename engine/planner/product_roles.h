@@ -1,12 +1,19 @@
-// The uses of products' outputs, from which it follows how their matrices are cut.
+// The uses of products' outputs, from which it follows how their matrices are cut, and which are
+// not.
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <vector>
 
 #include "engine/graph/graph.h"
+#include "engine/graph/split.h"
 
 namespace lockstep {
+
+inline bool is_product(const GraphNode& node) {
+  return node.operation == Operation::kMatmul || !node.experts.empty();
+}
 
 enum class Role : uint8_t {
   kQueries,
@@ -43,5 +50,11 @@ class ProductRoles {
   const Graph& graph_;
   std::vector<ValueReaders> readers_;  // by value
 };
+
+// Adds to `held` the outputs of products of what every rank has, of which other ranks' columns are
+// read under this split: a low-rank product in front of a norm, one that is added to a residual.
+// True where there are such: every rank is to compute them in full, in another split.
+bool add_held_products(const Graph& graph, const ProductRoles& roles, const Split& split,
+                       std::set<ValueId>& held);
 
 }  // namespace lockstep

@@ -47,9 +47,11 @@ std::optional<size_t> first_without(const std::vector<Range>& ranges,
 
 class Splitter {
  public:
-  Splitter(const Graph& graph, const Shares& shares, Strategy strategy)
+  Splitter(const Graph& graph, const Shares& shares, Strategy strategy,
+           const std::set<ValueId>& held)
       : graph_(graph),
         shares_(shares),
+        held_(held),
         roles_(graph),
         units_(graph, roles_, strategy == Strategy::kReduce) {
     CHECK(shares.dense.size() == shares.experts.size(), "shares of {} and of {} ranks",
@@ -101,6 +103,7 @@ class Splitter {
 
   const Graph& graph_;
   const Shares& shares_;
+  const std::set<ValueId>& held_;  // the outputs of products that every rank computes in full
   const ProductRoles roles_;
   const CutUnits units_;
   std::map<ValueId, size_t> mixtures_;  // by routing: which of the layers with experts
@@ -487,6 +490,11 @@ void Splitter::split_node(const GraphNode& node) {
       return;  // each rank pushes the rows it holds: the value is mirrored
     }
     case SplitRule::kProduct:
+      if (held_.contains(node.output)) {
+        const Range all = {0, graph_.columns(node.output)};
+        split_.weights[node.weight] = {SplitKind::kSliced, false, {split_.rank_count, all}};
+        return;
+      }
       split_product(node);
       break;
     case SplitRule::kMirrored:
@@ -523,16 +531,17 @@ void Splitter::split_node(const GraphNode& node) {
   if (is_read_whole(node)) split_.values[node.output].gathered = true;
 }
 
-// A rank that holds a part of no matrix only waits for the others. A router does not count: a
-// rank that has a share of the experts has all of it. Nor does a matrix that gives factors of rows.
+// A rank that holds a part of no matrix only waits for the others. A router does not count: a rank
+// that has a share of the experts has all of it. Nor do matrices of factors, and those of `held_`.
 Result<void> Splitter::check_ranks() const {
-  const std::set<WeightId> routers = graph_.routers();
+  std::set<WeightId> whole = graph_.routers();
+  for (const ValueId product : held_) whole.insert(graph_.producer(product).weight);
   for (size_t rank = 0; rank < split_.rank_count; ++rank) {
     const Weight* largest = nullptr;
     bool has_work = false;
     for (WeightId id = 0; id < split_.weights.size(); ++id) {
       const Weight& weight = graph_.weights()[id];
-      if (!weight.is_matrix || weight.rows == 1 || routers.contains(id)) continue;
+      if (!weight.is_matrix || weight.rows == 1 || whole.contains(id)) continue;
       has_work = has_work || !split_.weights[id].ranges[rank].empty();
       if (largest == nullptr || weight.rows > largest->rows) largest = &weight;
     }
@@ -579,7 +588,12 @@ Result<Split> split_graph(const Graph& graph, std::span<const double> shares, St
 Result<Split> split_graph(const Graph& graph, const Shares& shares, Strategy strategy) {
   CHECK(!shares.dense.empty(), "no ranks to split a graph over");
   if (strategy == Strategy::kLayers) return split_layers(graph, shares.dense);
-  return Splitter(graph, shares, strategy).make();
+  const ProductRoles roles(graph);
+  for (std::set<ValueId> held;;) {
+    auto split = Splitter(graph, shares, strategy, held).make();
+    const bool sums = split && strategy == Strategy::kReduce && split->rank_count > 1;
+    if (!sums || !add_held_products(graph, roles, *split, held)) return split;
+  }
 }
 
 }  // namespace lockstep

@@ -145,8 +145,8 @@ ResidualPlace ProductPlanner::place_sum(ValueId sum) {
 
 ResidualPlace ProductPlanner::place_rows(ValueId product) {
   finished_.push_back(product);
-  const Stretch rows =
-      planner_.values().place_plain(product, Arena::kScratch, planner_.own_columns(product));
+  const Stretch rows = planner_.values().place_plain(product, planner_.plain_arena(product),
+                                                     planner_.own_columns(product));
   return {rows.at<float>(), rows.floats(), false, std::nullopt};
 }
 

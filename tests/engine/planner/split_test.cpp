@@ -192,6 +192,45 @@ Mixture make_mixture(Format format = Format::kQ8_0, size_t feed_forward = 96) {
   return m;
 }
 
+// A low-rank product in front of a norm, and one in attention's place, are every rank's under
+// `reduce`: nobody reads another's columns. Of what follows each has its part.
+TEST(Split, reduce_lets_every_rank_compute_what_would_be_handed_round) {
+  Graph graph;
+  const auto matrix = [&](const char* name, size_t rows, size_t columns) {
+    return graph.add_matrix(name, Format::kF32, rows, columns);
+  };
+  const WeightId table = matrix("table", 640, 256);
+  const WeightId low = matrix("low", 128, 256);
+  const WeightId high = matrix("high", 512, 128);
+  const WeightId back = matrix("back", 256, 512);
+  const WeightId instead = matrix("instead", 256, 256);
+  const WeightId norm = graph.add_vector("norm", Format::kF32, 256);
+  ValueId x = graph.embed(table);
+  const ValueId latent = graph.matmul(graph.rms_norm(x, norm, 1e-5F), low);
+  const ValueId y = graph.matmul(graph.rms_norm(latent, kNone, 1e-5F), high);
+  x = graph.add(x, graph.matmul(graph.activation(ActivationFunction::kSilu, y), back));
+  const ValueId product = graph.matmul(graph.rms_norm(x, norm, 1e-5F), instead);
+  x = graph.add(x, product);
+  graph.set_logits(graph.matmul(graph.rms_norm(graph.select_rows(x), norm, 1e-5F), table));
+  for (const size_t ranks : {2U, 3U}) {
+    const std::vector<double> shares(ranks, 1.0);
+    const Split reduce = split_graph(graph, shares, Strategy::kReduce).value();
+    const Split gather = split_graph(graph, shares, Strategy::kGather).value();
+    for (const WeightId weight : {low, instead}) {
+      const Range all = {0, graph.weights()[weight].rows};
+      EXPECT_EQ(reduce.weights[weight].ranges, std::vector<Range>(ranks, all));
+      EXPECT_FALSE(reduce.weights[weight].by_columns);
+      EXPECT_NE(gather.weights[weight].ranges, std::vector<Range>(ranks, all));
+    }
+    for (const ValueSplit& value : reduce.values) EXPECT_FALSE(value.gathered || value.whole);
+    EXPECT_EQ(reduce.values[latent].kind, SplitKind::kMirrored);
+    EXPECT_EQ(reduce.values[product].kind, SplitKind::kMirrored);
+    EXPECT_EQ(reduce.values[y].kind, SplitKind::kSliced);
+    EXPECT_LT(reduce.weights[high].ranges[0].size(), 512U);
+    EXPECT_TRUE(reduce.weights[back].by_columns);
+  }
+}
+
 TEST(Split, experts_are_cut_alike_and_every_rank_has_the_router) {
   const Mixture m = make_mixture();
   for (const Strategy strategy : {Strategy::kGather, Strategy::kReduce}) {

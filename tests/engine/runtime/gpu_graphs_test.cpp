@@ -83,6 +83,20 @@ TEST_F(GpuGraphs, every_familys_fixture_is_the_model) {
   }
 }
 
+// Products that every rank computes, a GPU and a node beside it alike.
+TEST_F(GpuGraphs, products_that_all_have_are_the_model_beside_nodes) {
+  const auto tokens = some_tokens(11, 3);
+  for (const std::string name :
+       {"gemma4-e.gguf", "deci.gguf", "deci-middle.gguf", "minicpm3.gguf"}) {
+    SCOPED_TRACE(name);
+    const ReferenceModel reference(kFixtures + name, tokens);
+    LoadedModelOptions options = options_of({1, 1});
+    options.gpu_count = 1;
+    LoadedModel loaded(kFixtures + name, options);
+    expect_near(loaded, reference, reference.bound(mixed_roundings(KvFormat::kF32)), tokens);
+  }
+}
+
 TEST_F(GpuGraphs, random_graphs_are_what_float64_computes) {
   const auto tokens = some_tokens(13, 2);
   const uint64_t count = tried_cases(24);
