@@ -140,7 +140,8 @@ TEST_F(GpuEngineTest, embeddings_of_encoders_are_near_those_of_nodes) {
   for (const std::string name : {"bert.gguf", "gemma-embedding.gguf", "nomic-bert.gguf"}) {
     SCOPED_TRACE(name);
     options_.model = source_dir() + "/tests/fixtures/encoders/" + name;
-    options_.batch_tokens = 192;
+    options_.context_tokens = 128;
+    options_.batch_tokens = 128;
     const auto embed = [&](const std::string& devices, size_t tokens) {
       options_.devices = devices;
       engine_.reset();
