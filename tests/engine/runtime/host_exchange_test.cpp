@@ -197,7 +197,9 @@ TEST(HostExchange, gives_them_of_blocks_that_predict_further_tokens) {
       rows.push_back(block.hidden_row(7, block.model().given.form));
     return rows;
   };
-  for (const auto& model : nlohmann::json::parse(index).at("models")) {
+  const auto models = nlohmann::json::parse(index).at("models");
+  ASSERT_FALSE(models.empty());
+  for (const auto& model : models) {
     const std::string path = folder + model.at("file").get<std::string>();
     SCOPED_TRACE(path);
     LoadedModel alone(path, predicting_block(path), {});
