@@ -2,6 +2,7 @@
 // order on both; both know how much it is.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -22,6 +23,14 @@ class HostLink {
 
   // Whether so many bytes can be sent while the other host receives nothing: they lie in buffers.
   virtual bool buffers(size_t bytes) const = 0;
+
+  // A link of bytes, in which exchanges have no borders, can also move any pieces of them, as many
+  // bytes as go without waiting: the number. What follows has to begin with the rest. Both fail as
+  // exchange(), but for silence: who calls them again and again keeps to the patience himself.
+  virtual bool takes_pieces() const { return false; }
+  virtual Result<size_t> send_some(std::span<const std::byte> out);
+  virtual Result<size_t> receive_some(std::span<std::byte> in);
+  virtual std::chrono::milliseconds patience() const = 0;
 
   // Any thread, any time: calls in progress and all later ones fail.
   virtual void shut_down() noexcept = 0;

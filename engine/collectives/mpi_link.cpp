@@ -91,6 +91,7 @@ class MpiLink : public HostLink {
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
   std::string_view transport() const override { return "mpi"; }
+  std::chrono::milliseconds patience() const override { return patience_; }
 
  private:
   Result<void> start(Operation& operation, int status) {

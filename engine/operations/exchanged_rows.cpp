@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "engine/base/check.h"
 #include "engine/base/checked_math.h"
@@ -133,13 +134,13 @@ class Collector {
       }
       case ActivationForm::kQ8: {
         add_part(first, output.columns);
-        const Q8Row layout = q8_row(output.forms.columns);
-        const size_t offset = first / kQ8BlockElements * sizeof(float);
-        const size_t bytes = output.columns / kQ8BlockElements * sizeof(float);
-        for (const size_t part :
-             {layout.scales, layout.sums, layout.first_sums, layout.scaled_sums}) {
-          add_part(part + offset, bytes);
-        }
+        const size_t offset =
+            q8_row(output.forms.columns).scales + first / kQ8BlockElements * sizeof(float);
+        ExchangedRows scales = all;
+        scales.first = scales.first + offset;
+        scales.row_bytes = output.columns / kQ8BlockElements * sizeof(float);
+        scales.q8 = {output.forms.columns, first, output.columns, offset};
+        add(scales);
       }
     }
   }
@@ -147,24 +148,51 @@ class Collector {
   std::vector<ExchangedRows> found_;
 };
 
+Range intersection(Range one, Range other) {
+  const size_t begin = std::max(one.begin, other.begin);
+  return {begin, std::max(begin, std::min(one.end, other.end))};
+}
+
 // The rows of a batch that go, of those without a step that holds some.
-Range rows_of(const ExchangedRows& rows, const Batch& batch) {
+Range rows_of(const ExchangedRows& rows, const Batch& batch, Range among) {
   const size_t tokens = batch.tokens.size();
-  if (rows.rows == Rows::kExperts) return {0, tokens * rows.chosen_count};
+  if (rows.rows == Rows::kExperts) return intersection({0, tokens * rows.chosen_count}, among);
   const bool logits = rows.rows == Rows::kLogits;
   const auto before = std::ranges::lower_bound(batch.logit_tokens, batch.generated_tokens);
   const size_t generated =
       logits ? static_cast<size_t>(before - batch.logit_tokens.begin()) : batch.generated_tokens;
   const size_t all = logits ? batch.logit_tokens.size() : tokens;
-  return {rows.generated ? 0 : generated, rows.prompted ? all : generated};
+  return intersection({rows.generated ? 0 : generated, rows.prompted ? all : generated}, among);
 }
 
 // Calls work(row) for each row that goes, in order.
 template <typename Work>
-void for_each_row(const ExchangedRows& rows, const Batch& batch, Work work) {
-  const Range all = rows_of(rows, batch);
+void for_each_row(const ExchangedRows& rows, const Batch& batch, Range among, Work work) {
+  const Range all = rows_of(rows, batch, among);
   for (size_t row = all.begin; row < all.end; ++row) {
     if (rows.embed == nullptr || holds_row(*rows.embed, batch.tokens[row])) work(row);
+  }
+}
+
+// Forms the sums of columns of a kQ8 row of its quants and scales: the bits that a kernel leaves
+// there which quantizes them, since integers are exact and the product is rounded once.
+void form_q8_sums(std::byte* row, const ExchangedRows::Q8Columns& q8) {
+  constexpr size_t kHalf = kQ8BlockElements / 2;
+  const Q8Row layout = q8_row(q8.all);
+  for (size_t column = q8.first; column < q8.first + q8.count; column += kQ8BlockElements) {
+    int8_t quants[kQ8BlockElements];
+    std::memcpy(quants, row + column, sizeof quants);
+    const int32_t first_sum = std::accumulate(quants, quants + kHalf, 0);
+    const int32_t sum = std::accumulate(quants + kHalf, quants + kQ8BlockElements, first_sum);
+    const int32_t negated_first_sum = -first_sum;
+    const int32_t negated_sum = -sum;
+    const size_t offset = column / kQ8BlockElements * sizeof(float);
+    float scale = 0;
+    std::memcpy(&scale, row + layout.scales + offset, sizeof scale);
+    const float scaled_sum = scale * static_cast<float>(negated_sum);
+    std::memcpy(row + layout.sums + offset, &negated_sum, sizeof negated_sum);
+    std::memcpy(row + layout.first_sums + offset, &negated_first_sum, sizeof negated_first_sum);
+    std::memcpy(row + layout.scaled_sums + offset, &scaled_sum, sizeof scaled_sum);
   }
 }
 
@@ -177,10 +205,10 @@ std::vector<ExchangedRows> exchanged_rows(const Step& step) {
   return collector.take();
 }
 
-size_t exchanged_bytes(const ExchangedRows& rows, const Batch& batch) {
-  if (rows.embed == nullptr) return rows_of(rows, batch).size() * rows.row_bytes;
+size_t exchanged_bytes(const ExchangedRows& rows, const Batch& batch, Range among) {
+  if (rows.embed == nullptr) return rows_of(rows, batch, among).size() * rows.row_bytes;
   size_t bytes = 0;
-  for_each_row(rows, batch, [&](size_t) { bytes += rows.row_bytes; });
+  for_each_row(rows, batch, among, [&](size_t) { bytes += rows.row_bytes; });
   return bytes;
 }
 
@@ -191,9 +219,9 @@ size_t exchanged_bytes_most(const ExchangedRows& rows, const Plan& plan) {
 }
 
 std::byte* take_rows(const ExchangedRows& rows, const Batch& batch, const ArenaAddresses& from,
-                     std::byte* to) {
+                     std::byte* to, Range among) {
   const std::byte* const first = from.at(rows.first);
-  for_each_row(rows, batch, [&](size_t row) {
+  for_each_row(rows, batch, among, [&](size_t row) {
     std::memcpy(to, first + row * rows.stride_bytes, rows.row_bytes);
     to += rows.row_bytes;
   });
@@ -201,11 +229,13 @@ std::byte* take_rows(const ExchangedRows& rows, const Batch& batch, const ArenaA
 }
 
 const std::byte* put_rows(const ExchangedRows& rows, const Batch& batch, const ArenaAddresses& to,
-                          const std::byte* from) {
+                          const std::byte* from, Range among) {
   std::byte* const first = to.at(rows.first);
-  for_each_row(rows, batch, [&](size_t row) {
-    std::memcpy(first + row * rows.stride_bytes, from, rows.row_bytes);
+  for_each_row(rows, batch, among, [&](size_t row) {
+    std::byte* const place = first + row * rows.stride_bytes;
+    std::memcpy(place, from, rows.row_bytes);
     from += rows.row_bytes;
+    if (rows.q8.all > 0) form_q8_sums(place - rows.q8.scales_offset, rows.q8);
   });
   return from;
 }

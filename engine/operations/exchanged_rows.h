@@ -4,9 +4,11 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
+#include "engine/base/range.h"
 #include "engine/graph/arenas.h"
 #include "engine/operations/embed/embed_step.h"
 #include "engine/operations/plan.h"
@@ -26,21 +28,34 @@ struct ExchangedRows {
   bool generated = true;
   bool prompted = true;
   const EmbedStep* embed = nullptr;  // the rows that this step holds; null: all of them
+  // The scales of columns of a kQ8 row, whose quants go before: the sums do not travel, and
+  // put_rows() forms them anew of both.
+  struct Q8Columns {
+    size_t all = 0;  // of the row; 0: these are no scales
+    size_t first = 0;
+    size_t count = 0;
+    size_t scales_offset = 0;  // of the first one's, from the row's begin
+  };
+  Q8Columns q8 = {};
 
   bool is_of_logits() const { return first.arena == Arena::kLogits; }
 };
 
+// Any number of rows.
+inline constexpr Range kAllRows = {0, SIZE_MAX};
+
 // In a fixed order; none where the step brings nothing. The plan must outlive the result.
 std::vector<ExchangedRows> exchanged_rows(const Step& step);
 
-// The bytes that they have in a batch, and in the largest of a plan's passes.
-size_t exchanged_bytes(const ExchangedRows& rows, const Batch& batch);
+// The bytes that those of them that are `among` these rows have in a batch, and all of them in the
+// largest of a plan's passes.
+size_t exchanged_bytes(const ExchangedRows& rows, const Batch& batch, Range among = kAllRows);
 size_t exchanged_bytes_most(const ExchangedRows& rows, const Plan& plan);
 
-// Copies them from a rank's memory, one after another, or into it; returns what lies behind them.
+// Copies those from a rank's memory, one after another, or into it; returns what lies behind them.
 std::byte* take_rows(const ExchangedRows& rows, const Batch& batch, const ArenaAddresses& from,
-                     std::byte* to);
+                     std::byte* to, Range among = kAllRows);
 const std::byte* put_rows(const ExchangedRows& rows, const Batch& batch, const ArenaAddresses& to,
-                          const std::byte* from);
+                          const std::byte* from, Range among = kAllRows);
 
 }  // namespace lockstep

@@ -53,6 +53,24 @@ void write_f32(const Pass& pass, const float* values, const FormsOutput& output,
 
 }  // namespace
 
+void carry_rows(const Pass& pass, Range rows, size_t part, size_t whole) {
+  if (pass.written_rows == nullptr) return;
+  const ExchangeTime time(pass);
+  pass.written_rows->carry(pass.peers.rank, rows, part, whole);
+}
+
+void await_rows(const Pass& pass, size_t end) {
+  if (pass.read_rows == nullptr) return;
+  const ExchangeTime time(pass);
+  pass.read_rows->await(end);
+}
+
+void await_all_rows(const Pass& pass) {
+  if (pass.read_rows == nullptr) return;
+  const ExchangeTime time(pass);
+  pass.read_rows->await_all();
+}
+
 void push(const Pass& pass, const void* own, size_t bytes) {
   if (!has_peers(pass) || bytes == 0) return;
   const ExchangeTime time(pass);

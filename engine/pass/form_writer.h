@@ -28,6 +28,13 @@ inline bool has_peers(const Pass& pass) {
   return pass.peers.distances.size() > 1 || pass.peers.has_others;
 }
 
+// Tells that this worker has computed `part` of `whole` of what the step brings to other hosts in
+// these rows (RowCarrier).
+void carry_rows(const Pass& pass, Range rows, size_t part, size_t whole);
+// Waits for the rows before `end` that the step reads.
+void await_rows(const Pass& pass, size_t end);
+void await_all_rows(const Pass& pass);
+
 // Pushes what this worker has just computed into the other ranks' copies.
 void push(const Pass& pass, const void* own, size_t bytes);
 

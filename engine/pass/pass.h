@@ -17,6 +17,7 @@
 #include "engine/machine/signal_line.h"
 #include "engine/pass/batch.h"
 #include "engine/pass/pass_layout.h"
+#include "engine/pass/row_carrier.h"
 #include "engine/pass/worker_counters.h"
 
 namespace lockstep {
@@ -42,6 +43,10 @@ struct Pass {
   size_t worker = 0;
   size_t worker_count = 1;
   size_t panel_streams = 1;  // as in MatmulArguments
+  // The ways of rows between hosts: of those that the step at hand reads (null where no other host
+  // computes), and of those that it brings to other ranks (null where it brings none).
+  RowCarrier* read_rows = nullptr;
+  RowCarrier* written_rows = nullptr;
 
   template <typename T>
   T* at(const ArenaOffset<T>& offset) const {

@@ -90,6 +90,7 @@ Result<void> Executor::begin(const Batch& batch) {
   HostExchange* const hosts = ranks_.hosts();
   if (hosts != nullptr) {
     if (auto begun = hosts->begin_pass(batch); !begun) return fail(begun.error());
+    input_.rows = &hosts->rows();
   }
   for (size_t rank = 0; rank < ranks_.count(); ++rank) ranks_[rank].begin(input_);
   begun_[begun_count_++].take(batch);

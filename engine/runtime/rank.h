@@ -23,6 +23,7 @@
 #include "engine/model/weight_sink.h"
 #include "engine/pass/batch.h"
 #include "engine/pass/pass_layout.h"
+#include "engine/pass/row_carrier.h"
 #include "engine/pass/worker_counters.h"
 #include "engine/planner/planner.h"
 #include "engine/sampling/logit_row.h"
@@ -72,6 +73,7 @@ struct PassInput {
   const Batch* batch = nullptr;
   const PassLayout* layout = nullptr;  // arranged where a rank reads it (RankNeeds)
   size_t panel_streams = 1;            // as in MatmulArguments
+  RowCarrier* rows = nullptr;          // null: no other host computes
 };
 
 // A rank's requirements of every pass. The default has none.

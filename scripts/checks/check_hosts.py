@@ -3,13 +3,15 @@
 
     scripts/checks/check_hosts.py [--hosts 2,3,4] [--program build/release/lockstepd] [--case NAME]
     scripts/checks/check_hosts.py --hosts 2 --case speed --model 1b.gguf --context 1024 [--rounds 9] [--tokens 64]
+                                  [--words 400] [--rates 0,10000,1000]
 
 Each host is a network namespace with a link to a bridge. For each number of hosts: answers are those
 of one host; then every fault below comes in the middle of an answer, the hosts end or wait as
 deploy/hosts/README.md says, what ended is started again, and answers are the same again. Ends with 1
 on any surprise. The case `speed`, which is only run by name, compares the answers of any model and
-measures how fast hosts with a worker each generate, and one host with one worker and with as many
-as all hosts have: in turns, medians of all rounds. Needs root and iproute2, and for the case `delay`
+measures how fast hosts with a worker each compute prompts and generate, and one host with one worker
+and with as many as all hosts have: in turns, medians of all rounds; with `--rates` on links of so many
+Mbit/s each (0: as fast as the machine). Of hosts it tells what they have exchanged. Needs root and iproute2, and for the case `delay`
 a kernel with netem: without it that case is skipped in words.
 """
 
@@ -19,6 +21,7 @@ import http.client
 import json
 import os
 import pathlib
+import random
 import re
 import secrets
 import shutil
@@ -94,6 +97,17 @@ class Network:
     def port(self, index, *words):
         run("ip", "-n", self.switch, "link", "set", f"port{index}", *words)
 
+    def limit(self, megabits):
+        """What each host can send in a second; 0: any."""
+        for index in range(self.count):
+            tc = ["ip", "netns", "exec", self.host(index), "tc"]
+            run(*tc, "qdisc", "delete", "dev", "eth0", "root", check=False)
+            if megabits == 0:
+                continue
+            run(*tc, "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", 1)
+            run(*tc, "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:1", "htb",
+                "rate", f"{megabits}mbit", "quantum", 15000)
+
     def within(self, index, work):
         """What `work` returns or raises in a thread of this host's network."""
         found = {}
@@ -133,6 +147,14 @@ class Daemon:
                                {"Content-Type": "application/json"})
             response = connection.getresponse()
             return response.status, json.loads(response.read())
+        return self.network.within(self.index, work)
+
+    def text(self, path):
+        def work():
+            connection = http.client.HTTPConnection("127.0.0.1", self.port,
+                                                    timeout=PATIENCE_SECONDS)
+            connection.request("GET", path)
+            return connection.getresponse().read().decode()
         return self.network.within(self.index, work)
 
     def readiness(self):
@@ -318,7 +340,47 @@ def rate(host, tokens):
     return tokens / (seconds(tokens + 1) - seconds(1))
 
 
-def check_speed(group, rounds, tokens):
+def prompt_seconds(host, words, seed):
+    """The time of a prompt that no cache knows, and its tokens."""
+    chosen = random.Random(seed).choices(["one", "two", "red", "dog", "cat", "sun", "sea"], k=words)
+    began = time.monotonic()
+    status, body = host.ask("POST", "/v1/completions", {
+        "prompt": " ".join(chosen), "max_tokens": 1, "temperature": 0})
+    expect(status == 200, f"{status}: {body}")
+    return time.monotonic() - began, body["usage"]["prompt_tokens"]
+
+
+def exchanged(host):
+    """Bytes and seconds of all exchanges so far; none of a host alone."""
+    text = host.text("/metrics")
+    found = [re.search(rf"^lockstep_host_exchange_{name}_total.* (\S+)$", text, re.M)
+             for name in ("bytes", "seconds")]
+    return [float(each.group(1)) if each else 0.0 for each in found]
+
+
+def measure_speed(rows, rounds, tokens, words):
+    """In turns: what each of these hosts takes for a prompt, and how fast it generates."""
+    prompts = {name: [] for name in rows}
+    rates = {name: [] for name in rows}
+    for turn in range(rounds):
+        for name, host in rows.items():
+            before = exchanged(host)
+            seconds, count = prompt_seconds(host, words, turn)
+            moved = [after - then for after, then in zip(exchanged(host), before)]
+            prompts[name].append((count / seconds, *moved, moved[1] / seconds))
+            rates[name].append(rate(host, tokens))
+    for name in rows:
+        speed, size, seconds, part = map(statistics.median, zip(*prompts[name]))
+        speeds = [each[0] for each in prompts[name]]
+        print(f"  {name}: prompts {speed:.1f} tokens/s ({min(speeds):.1f} to {max(speeds):.1f}), "
+              f"generates {statistics.median(rates[name]):.2f} "
+              f"({min(rates[name]):.2f} to {max(rates[name]):.2f})", flush=True)
+        if size > 0:
+            print(f"    a prompt exchanges {size / 1e6:.2f} MB in {seconds:.3f} s, {part:.1%} of "
+                  "its time", flush=True)
+
+
+def check_speed(group, given):
     """One host with one worker, one with as many as all have together, and all of them, each on a
     processor of its own."""
     cores = sorted(os.sched_getaffinity(0))[:group.network.count]
@@ -338,13 +400,10 @@ def check_speed(group, rounds, tokens):
         print(f"{group.network.count} hosts: answers are those of one", flush=True)
         rows = {"1 host, 1 worker": one, f"1 host, {group.network.count} workers": wide,
                 f"{group.network.count} hosts, 1 worker each": group.hosts[0]}
-        rates = {name: [] for name in rows}
-        for _ in range(rounds):
-            for name, host in rows.items():
-                rates[name].append(rate(host, tokens))
-        for name, found in rates.items():
-            print(f"  {name}: {statistics.median(found):.2f} tokens/s "
-                  f"({min(found):.2f} to {max(found):.2f})", flush=True)
+        for megabits in map(int, given.rates.split(",")):
+            print(f" links of {megabits or 'unlimited'} Mbit/s:", flush=True)
+            group.network.limit(megabits)
+            measure_speed(rows, given.rounds, given.tokens, given.words)
     finally:
         for host in (one, wide):
             if host is not None:
@@ -371,7 +430,7 @@ def check_hosts(count, given):
         group = Group(network, given.program, folder, given.model, given.context)
         try:
             if case == "speed":
-                check_speed(group, given.rounds, given.tokens)
+                check_speed(group, given)
             else:
                 check_faults(group, case)
         except (Surprise, OSError, subprocess.SubprocessError) as error:
@@ -394,6 +453,8 @@ def main():
     parser.add_argument("--context", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=9, help="of the case speed")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer of the case speed")
+    parser.add_argument("--words", type=int, default=400, help="of a prompt of the case speed")
+    parser.add_argument("--rates", default="0", help="Mbit/s of links in the case speed")
     given = parser.parse_args()
     for missing in [*(["root"] if os.geteuid() != 0 else []),
                     *(name for name in ("ip", "tc") if shutil.which(name) is None),

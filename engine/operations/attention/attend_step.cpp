@@ -155,6 +155,7 @@ void write_outputs(const AttendStep& step, const Pass& pass, const QueryBlock& b
     write_forms(pass, pass.at(step.output) + token * step.output_stride + columns.begin,
                 *step.forms, token, columns, token < pass.batch.generated_tokens);
   }
+  carry_rows(pass, {block.token, block.token + block.count}, heads.size(), step.head_count);
 }
 
 // Calls function(heads) for the heads in parts that attention takes at once.

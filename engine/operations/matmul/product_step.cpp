@@ -162,14 +162,18 @@ void run(const MatmulStep& step, const Pass& pass, TaskCounter& tasks) {
   const UnitList list(step);
   if (rows == 0 || list.count() == 0) return;
   if (rows <= kStaticRows) {
+    await_rows(pass, rows);
     return compute(step, list, list.share_of(pass), {0, rows}, pass);
   }
   const TaskGrid grid(list.count(), rows, pass.worker_count);
   for (size_t task = tasks.take(); task < grid.unit_tasks * grid.row_tasks; task = tasks.take()) {
     const size_t unit = task % grid.unit_tasks * grid.units;
+    const Range units = {unit, std::min(list.count(), unit + grid.units)};
     const size_t row = task / grid.unit_tasks * grid.rows;
-    compute(step, list, {unit, std::min(list.count(), unit + grid.units)},
-            {row, std::min(rows, row + grid.rows)}, pass);
+    const Range task_rows = {row, std::min(rows, row + grid.rows)};
+    await_rows(pass, task_rows.end);
+    compute(step, list, units, task_rows, pass);
+    carry_rows(pass, task_rows, units.size(), list.count());
   }
 }
 

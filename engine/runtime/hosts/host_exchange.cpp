@@ -12,28 +12,6 @@ namespace {
 
 constexpr auto kWordsComeWithin = std::chrono::milliseconds(500);
 
-// Rank 0's logits are read on its host alone.
-bool goes_to(const ExchangedRows& rows, size_t host) {
-  return !rows.is_of_logits() || host == 0;
-}
-
-using Rounds = std::vector<std::vector<std::vector<ExchangedRows>>>;
-
-Rounds rounds_of(std::span<const Plan> plans) {
-  Rounds rounds;
-  const std::vector<Step>& steps = plans.front().steps;
-  for (const Plan& plan : plans) {
-    CHECK(plan.steps.size() == steps.size(), "rank {} has {} steps, rank 0 has {}", plan.rank,
-          plan.steps.size(), steps.size());
-  }
-  for (size_t index = 0; index < steps.size(); ++index) {
-    if (steps[index].meet != Meet::kAllRanks) continue;
-    auto& round = rounds.emplace_back();
-    for (const Plan& plan : plans) round.push_back(exchanged_rows(plan.steps[index]));
-  }
-  return rounds;
-}
-
 // The part of a row that these ranks have, with the sums of its chunks.
 size_t hidden_row_bytes(std::span<const Plan> plans, const Range& ranks) {
   size_t floats = 0;
@@ -45,35 +23,25 @@ size_t hidden_row_bytes(std::span<const Plan> plans, const Range& ranks) {
 }
 
 // The bytes of one exchange with another host, at most.
-size_t most_bytes(const Rounds& rounds, std::span<const Plan> plans, const HostRanks& ranks) {
-  size_t most = 0;
+size_t most_bytes(const HostRounds& rounds, std::span<const Plan> plans) {
+  size_t most = rounds.bytes_most();
   const size_t hidden_rows = hidden_rows_at_once(plans.front().hidden.width);
-  for (const Range& of_host : ranks.of_host) {
+  for (const Range& of_host : rounds.ranks().of_host) {
     most = std::max(most, hidden_rows * hidden_row_bytes(plans, of_host));
-  }
-  for (const auto& round : rounds) {
-    for (const Range& of_host : ranks.of_host) {
-      size_t bytes = 0;
-      for (size_t rank = of_host.begin; rank < of_host.end; ++rank) {
-        for (const ExchangedRows& rows : round[rank]) {
-          bytes += exchanged_bytes_most(rows, plans[rank]);
-        }
-      }
-      most = std::max(most, bytes);
-    }
   }
   return most;
 }
 
 }  // namespace
 
-HostExchange::HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans)
+HostExchange::HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans,
+                           size_t block_rows)
     : group_(&group),
-      ranks_(std::move(ranks)),
       plans_(std::move(plans)),
-      rounds_(rounds_of(plans_)),
-      outgoing_(most_bytes(rounds_, plans_, ranks_)),
-      incoming_(outgoing_.size()) {}
+      rounds_(plans_, std::move(ranks)),
+      outgoing_(most_bytes(rounds_, plans_)),
+      incoming_(outgoing_.size()),
+      rows_(rounds_, outgoing_, block_rows, plans_.front().batch_tokens) {}
 
 size_t hidden_rows_at_once(size_t width) {
   constexpr size_t kBytes = size_t{1} << 20U;
@@ -81,60 +49,26 @@ size_t hidden_rows_at_once(size_t width) {
 }
 
 uint64_t host_buffer_bytes(std::span<const Plan> plans, const HostRanks& ranks) {
-  return 2 * most_bytes(rounds_of(plans), plans, ranks);  // what goes, and what comes
-}
-
-size_t HostExchange::bytes_of(const Round& round, size_t from_host, size_t to_host) const {
-  const Range from = ranks_.of_host[from_host];
-  size_t bytes = 0;
-  for (size_t rank = from.begin; rank < from.end; ++rank) {
-    for (const ExchangedRows& rows : round[rank]) {
-      if (goes_to(rows, to_host)) bytes += exchanged_bytes(rows, *batch_);
-    }
-  }
-  return bytes;
+  const HostRounds rounds(plans, ranks);
+  const uint64_t in_blocks = RowExchange::buffer_bytes(rounds, kExchangedBlockRows);
+  return 2 * most_bytes(rounds, plans) + in_blocks;  // what goes, and what comes
 }
 
 // Brings the rows of this host's ranks together, unless they are there from the exchange with
 // another host; returns their bytes.
-size_t HostExchange::take(const Round& round, size_t to_host) {
-  const Range own = ranks_.own();
-  const auto has_logits = [&] {
-    return std::ranges::any_of(round, [](const std::vector<ExchangedRows>& rows) {
-      return std::ranges::any_of(rows, &ExchangedRows::is_of_logits);
-    });
-  };
-  const bool is_taken = taken_ && ((taken_->to_host == 0) == (to_host == 0) || !has_logits());
+size_t HostExchange::take(const HostRound& round, size_t to_host) {
+  const bool is_taken = taken_ && ((taken_->to_host == 0) == (to_host == 0) || !round.has_logits());
   if (is_taken) return taken_->bytes;
-  std::byte* to = outgoing_.data();
-  for (size_t rank = own.begin; rank < own.end; ++rank) {
-    for (const ExchangedRows& rows : round[rank]) {
-      if (goes_to(rows, to_host)) to = take_rows(rows, *batch_, own_ranks_[rank - own.begin], to);
-    }
-  }
-  taken_ = Taken{to_host, static_cast<size_t>(to - outgoing_.data())};
+  const std::byte* const end = rounds_.take(round, *batch_, to_host, own_ranks_, outgoing_.data());
+  taken_ = Taken{to_host, static_cast<size_t>(end - outgoing_.data())};
   return taken_->bytes;
-}
-
-// Every rank here has a copy of what another has computed; of the logits there is one.
-void HostExchange::put(const Round& round, size_t from_host) {
-  const Range from = ranks_.of_host[from_host];
-  const std::byte* at = incoming_.data();
-  for (size_t rank = from.begin; rank < from.end; ++rank) {
-    for (const ExchangedRows& rows : round[rank]) {
-      if (!goes_to(rows, ranks_.host)) continue;
-      const std::byte* end = at;
-      const size_t copies = rows.is_of_logits() ? 1 : own_ranks_.size();
-      for (size_t own = 0; own < copies; ++own) end = put_rows(rows, *batch_, own_ranks_[own], at);
-      at = end;
-    }
-  }
 }
 
 Result<void> HostExchange::begin_pass(const Batch& batch) {
   batch_ = &batch;
   next_round_ = 0;
   result_ = {};
+  rows_.begin_pass(*group_, batch, own_ranks_);
   if (!leads()) return {};
   write_pass(batch, command_);
   result_ = group_->send_command(command_);
@@ -147,6 +81,7 @@ Result<void> HostExchange::begin_pass(const Batch& batch) {
 
 Result<void> HostExchange::finish_pass() {
   batch_ = nullptr;
+  if (result_) result_ = rows_.result();
   if (!result_) return give_up(result_.error());
   return {};
 }
@@ -164,13 +99,19 @@ std::unexpected<Error> HostExchange::give_up(const Error& error) {
 }
 
 void HostExchange::exchange() {
-  const Round& round = rounds_[next_round_++];
+  const size_t round = next_round_++;
   if (!result_) return;
+  if (rows_.takes(round)) {
+    rows_.end_round(round);
+    result_ = rows_.result();
+    return;
+  }
   const auto start = std::chrono::steady_clock::now();
   taken_.reset();
-  result_ = exchange_with_all(round);
+  result_ = exchange_with_all(rounds_[round]);
   const auto spent = std::chrono::steady_clock::now() - start;
   exchange_ns_.fetch_add(std::chrono::nanoseconds(spent).count(), std::memory_order_relaxed);
+  rows_.pass_round(round, !result_);
 }
 
 std::unexpected<Error> HostExchange::lost(size_t host, const Error& error) const {
@@ -188,36 +129,37 @@ Result<void> HostExchange::pass_over(size_t host, size_t out, size_t in) {
 }
 
 bool HostExchange::all_buffer(size_t bytes) const {
-  for (size_t host = 0; host < ranks_.of_host.size(); ++host) {
-    if (host != ranks_.host && !group_->link(host).buffers(bytes)) return false;
+  for (size_t host = 0; host < rounds_.ranks().of_host.size(); ++host) {
+    if (host != rounds_.ranks().host && !group_->link(host).buffers(bytes)) return false;
   }
   return true;
 }
 
-Result<void> HostExchange::exchange_with_all(const Round& round) {
-  const size_t hosts = ranks_.of_host.size();
-  if (hosts > 2 && all_buffer(bytes_of(round, ranks_.host, 0))) return send_and_receive(round);
+Result<void> HostExchange::exchange_with_all(const HostRound& round) {
+  const size_t hosts = rounds_.ranks().of_host.size();
+  if (hosts > 2 && all_buffer(rounds_.bytes(round, *batch_, rounds_.ranks().host, 0)))
+    return send_and_receive(round);
   // In the order of the hosts' numbers, which all take, so that no two wait for each other.
   for (size_t host = 0; host < hosts; ++host) {
-    if (host == ranks_.host) continue;
+    if (host == rounds_.ranks().host) continue;
     const size_t out = take(round, host);
-    const size_t in = bytes_of(round, host, ranks_.host);
+    const size_t in = rounds_.bytes(round, *batch_, host, rounds_.ranks().host);
     if (auto moved = pass_over(host, out, in); !moved) return moved;
-    put(round, host);
+    rounds_.put(round, *batch_, host, own_ranks_, incoming_.data());
   }
   return {};
 }
 
-Result<void> HostExchange::send_and_receive(const Round& round) {
-  for (size_t host = 0; host < ranks_.of_host.size(); ++host) {
-    if (host == ranks_.host) continue;
+Result<void> HostExchange::send_and_receive(const HostRound& round) {
+  for (size_t host = 0; host < rounds_.ranks().of_host.size(); ++host) {
+    if (host == rounds_.ranks().host) continue;
     if (auto sent = pass_over(host, take(round, host), 0); !sent) return sent;
   }
-  for (size_t host = 0; host < ranks_.of_host.size(); ++host) {
-    if (host == ranks_.host) continue;
-    auto received = pass_over(host, 0, bytes_of(round, host, ranks_.host));
+  for (size_t host = 0; host < rounds_.ranks().of_host.size(); ++host) {
+    if (host == rounds_.ranks().host) continue;
+    auto received = pass_over(host, 0, rounds_.bytes(round, *batch_, host, rounds_.ranks().host));
     if (!received) return received;
-    put(round, host);
+    rounds_.put(round, *batch_, host, own_ranks_, incoming_.data());
   }
   return {};
 }
@@ -233,7 +175,7 @@ Result<void> HostExchange::ask_for_hidden_rows(size_t first_token, size_t count,
 template <typename Work>
 void HostExchange::for_hidden_parts(size_t host, size_t count, std::span<float> rows,
                                     std::span<float> sums, Work work) {
-  const Range ranks = ranks_.of_host[host];
+  const Range ranks = rounds_.ranks().of_host[host];
   const size_t width = rows.size() / count;
   const size_t chunks_of_row = sums.size() / count;
   for (size_t row = 0; row < count; ++row) {
@@ -250,9 +192,9 @@ void HostExchange::for_hidden_parts(size_t host, size_t count, std::span<float> 
 
 Result<void> HostExchange::gather_hidden_rows(size_t count, std::span<float> rows,
                                               std::span<float> sums) {
-  for (size_t host = 1; host < ranks_.of_host.size(); ++host) {
-    if (!leads() && host != ranks_.host) continue;
-    const size_t bytes = count * hidden_row_bytes(plans_, ranks_.of_host[host]);
+  for (size_t host = 1; host < rounds_.ranks().of_host.size(); ++host) {
+    if (!leads() && host != rounds_.ranks().host) continue;
+    const size_t bytes = count * hidden_row_bytes(plans_, rounds_.ranks().of_host[host]);
     if (bytes == 0) continue;
     std::byte* outgoing = outgoing_.data();
     if (!leads()) {

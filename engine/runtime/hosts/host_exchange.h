@@ -1,7 +1,7 @@
 // Brings what the ranks of this host have computed to those of other hosts, and back: at each
 // barrier over all ranks of a pass, after they have met and before any goes on, one worker sends
-// its ranks' rows to every other host and puts theirs into the memory of every rank here. What goes
-// follows from all ranks' plans and the batch (exchanged_rows.h), so only the bytes travel.
+// its ranks' rows to every other host and puts theirs into the memory of every rank here. Rows of
+// large batches go while they are computed, and come while the next step computes (RowExchange).
 //
 // Between passes one thread calls it, within a pass one worker at a time.
 #pragma once
@@ -18,22 +18,19 @@
 #include "engine/base/result.h"
 #include "engine/graph/arenas.h"
 #include "engine/hosts/host_group.h"
-#include "engine/operations/exchanged_rows.h"
 #include "engine/operations/plan.h"
 #include "engine/pass/batch.h"
+#include "engine/pass/row_carrier.h"
+#include "engine/runtime/hosts/host_rounds.h"
+#include "engine/runtime/hosts/row_exchange.h"
 
 namespace lockstep {
 
-// The ranks of each host; they follow one another, the leader's first.
-struct HostRanks {
-  std::vector<Range> of_host = {};
-  size_t host = 0;  // this one
-
-  Range own() const { return of_host[host]; }
-};
-
 // Hidden rows that are exchanged in one piece: as many as a MiB holds, but one at least.
 size_t hidden_rows_at_once(size_t width);
+
+// Rows of a large batch that travel together: a task of a product has as many at least.
+inline constexpr size_t kExchangedBlockRows = 64;
 
 // The memory that a host takes for its exchanges with others: the same on all of them. `plans`: of
 // all ranks of all hosts.
@@ -43,12 +40,15 @@ class HostExchange {
  public:
   // `plans`: of all ranks of all hosts. The group must outlive this; its links are opened before
   // the first pass.
-  HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans);
+  HostExchange(HostGroup& group, HostRanks ranks, std::vector<Plan> plans,
+               size_t block_rows = kExchangedBlockRows);
+  HostExchange(const HostExchange&) = delete;
+  HostExchange& operator=(const HostExchange&) = delete;
 
   // The most bytes of one exchange with another host, in either direction: the same on all hosts.
   size_t bytes_most() const { return outgoing_.size(); }
 
-  const HostRanks& ranks() const { return ranks_; }
+  const HostRanks& ranks() const { return rounds_.ranks(); }
   std::span<const Plan> plans() const { return plans_; }
   bool leads() const { return group_->leads(); }
   // Between passes: from now on with these hosts. Their plans are those of the former group.
@@ -63,15 +63,20 @@ class HostExchange {
   Result<void> begin_pass(const Batch& batch);
   Result<void> finish_pass();
 
+  // The rows of a pass that can travel while steps compute, for its workers.
+  RowCarrier& rows() { return rows_; }
+
   // By one worker, at each barrier over all ranks, in the plan's order. Goes on without exchanging
   // anything once it has failed, so that all come to an end.
   void exchange();
 
   // Bytes that went to other hosts and came from them in all passes so far, and the time that it
   // took. Any thread.
-  uint64_t moved_bytes() const { return moved_bytes_.load(std::memory_order_relaxed); }
+  uint64_t moved_bytes() const {
+    return moved_bytes_.load(std::memory_order_relaxed) + rows_.moved_bytes();
+  }
   std::chrono::nanoseconds exchange_time() const {
-    return std::chrono::nanoseconds(exchange_ns_.load(std::memory_order_relaxed));
+    return std::chrono::nanoseconds(exchange_ns_.load(std::memory_order_relaxed)) + rows_.time();
   }
 
   // After a pass, on the leader before gather_hidden_rows(): the others are to take part.
@@ -82,12 +87,7 @@ class HostExchange {
   Result<void> gather_hidden_rows(size_t count, std::span<float> rows, std::span<float> sums);
 
  private:
-  // Rows that all ranks bring to one barrier: by rank.
-  using Round = std::vector<std::vector<ExchangedRows>>;
-
-  size_t bytes_of(const Round& round, size_t from_host, size_t to_host) const;
-  size_t take(const Round& round, size_t to_host);
-  void put(const Round& round, size_t from_host);
+  size_t take(const HostRound& round, size_t to_host);
   bool all_buffer(size_t bytes) const;
   template <typename Work>
   void for_hidden_parts(size_t host, size_t count, std::span<float> rows, std::span<float> sums,
@@ -95,16 +95,16 @@ class HostExchange {
   std::unexpected<Error> give_up(const Error& error);
   std::unexpected<Error> lost(size_t host, const Error& error) const;
   Result<void> pass_over(size_t host, size_t out, size_t in);
-  Result<void> exchange_with_all(const Round& round);
-  Result<void> send_and_receive(const Round& round);
+  Result<void> exchange_with_all(const HostRound& round);
+  Result<void> send_and_receive(const HostRound& round);
 
   HostGroup* group_;
-  HostRanks ranks_;
   std::vector<Plan> plans_;
-  std::vector<Round> rounds_;
+  HostRounds rounds_;
   std::vector<ArenaAddresses> own_ranks_;
   std::vector<std::byte> outgoing_;
   std::vector<std::byte> incoming_;
+  RowExchange rows_;
   std::vector<std::byte> command_;
   const Batch* batch_ = nullptr;
   size_t next_round_ = 0;

@@ -67,7 +67,8 @@ Result<void> NodeRank::finish() {
 }
 
 void NodeRank::walk(size_t worker) {
-  const Pass pass = make_pass(*input_, worker);
+  Pass pass = make_pass(*input_, worker);
+  pass.read_rows = input_->rows;
   Barrier& barrier = pass.barrier;
   WorkerCounters& counters = pass.counters;
   const std::vector<Step>& steps = plan().steps;
@@ -78,7 +79,9 @@ void NodeRank::walk(size_t worker) {
       const size_t before = (index + tasks_.size() - 1) % tasks_.size();
       tasks_[before].next.store(0, std::memory_order_relaxed);
     }
+    pass.written_rows = step.meet == Meet::kAllRanks ? input_->rows : nullptr;
     run_step(step.work, pass, tasks_[index]);
+    await_all_rows(pass);
     const uint64_t arrived = ticks_now();
     barrier.arrive(worker);
     if (step.meet == Meet::kRank || !has_peers(pass)) {

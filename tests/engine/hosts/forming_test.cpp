@@ -219,7 +219,7 @@ TEST(Forming, strangers_do_not_keep_a_group_from_forming) {
   const Frame answer = next_frame(*newer);
   EXPECT_EQ(answer.kind, FrameKind::kRefusal);
   EXPECT_EQ(decode_text(answer.payload),
-            "version 4 of the hosts' protocol came, and 3 is known: all hosts run the same version "
+            "version 5 of the hosts' protocol came, and 4 is known: all hosts run the same version "
             "of this program");
 
   FormingHost second(host_options(2, 1, leader));

@@ -4,12 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 #include <random>
 #include <set>
 
 #include "engine/base/checked_math.h"
 #include "engine/graph/graph.h"
+#include "engine/kernels/kernel_choice.h"
+#include "engine/kernels/kernel_table.h"
 
 namespace lockstep {
 namespace {
@@ -54,8 +58,7 @@ Step at_barrier(StepWork work) {
 
 // Takes the step's rows out of one rank's memory and puts them into another one's: which bytes are
 // those of the first then.
-Places moved_places(const Step& step, const Batch& batch) {
-  const Memory from(1);
+Places moved_places(const Step& step, const Batch& batch, const Memory& from = Memory(1)) {
   Memory to(2);
   const Memory before = to;
   Plan plan;
@@ -150,15 +153,58 @@ TEST(ExchangedRows, of_bf16_the_zeros_behind_the_last_column_come_along) {
   }
 }
 
-TEST(ExchangedRows, of_quantized_rows_scales_and_sums_go_with_the_numbers) {
+TEST(ExchangedRows, of_quantized_rows_scales_go_with_the_numbers_and_sums_are_formed_of_them) {
   const Step step = form_step(ActivationForm::kQ8);
   const Q8Row row = q8_row(128);
   const size_t begin = row_at(step, ActivationForm::kQ8, 0);
-  std::vector<std::pair<size_t, size_t>> expected = {{begin + 32, 64}};
-  for (const size_t part : {row.scales, row.sums, row.first_sums, row.scaled_sums}) {
-    expected.emplace_back(begin + part + sizeof(float), 2 * sizeof(float));
+  Memory from(1);
+  float values[64];
+  for (size_t index = 0; index < 64; ++index) {
+    values[index] = std::sin(static_cast<float>(index)) * (index < 32 ? 1e-3F : 1e3F);
   }
-  expect_places(step, batch_of({1}, 0), Arena::kExchange, expected);
+  values[63] = std::numeric_limits<float>::quiet_NaN();
+  all_kernel_tables().front()->quantize(values, 128, 32, 64,
+                                        from.arenas.at(Arena::kExchange).data() + begin);
+  const Memory before(2);
+  Places expected;
+  const auto expect = [&](size_t first, size_t bytes) {
+    for (size_t at = first; at < first + bytes; ++at) {
+      const auto byte_of = [&](const Memory& memory) {
+        return memory.arenas.at(Arena::kExchange)[at];
+      };
+      if (byte_of(from) != byte_of(before)) expected[Arena::kExchange].insert(at);
+    }
+  };
+  expect(begin + 32, 64);
+  for (const size_t part : {row.scales, row.sums, row.first_sums, row.scaled_sums}) {
+    expect(begin + part + sizeof(float), 2 * sizeof(float));
+  }
+  const Batch batch = batch_of({1}, 0);
+  EXPECT_EQ(moved_places(step, batch, from), expected);
+  size_t bytes = 0;
+  for (const ExchangedRows& rows : exchanged_rows(step)) bytes += exchanged_bytes(rows, batch);
+  EXPECT_EQ(bytes, 64 + 2 * sizeof(float));
+}
+
+TEST(ExchangedRows, some_rows_go_by_themselves) {
+  const Step step = form_step(ActivationForm::kF32);
+  const ExchangedRows rows = exchanged_rows(step).front();
+  const Batch batch = some_batch();
+  const Memory from(1);
+  std::vector<std::byte> whole(exchanged_bytes(rows, batch));
+  take_rows(rows, batch, from.addresses, whole.data());
+  std::vector<std::byte> parts;
+  for (const Range part : {Range{0, 2}, Range{2, 3}, Range{3, 100}}) {
+    std::vector<std::byte> bytes(exchanged_bytes(rows, batch, part));
+    EXPECT_EQ(take_rows(rows, batch, from.addresses, bytes.data(), part),
+              bytes.data() + bytes.size());
+    parts.insert(parts.end(), bytes.begin(), bytes.end());
+  }
+  EXPECT_EQ(parts, whole);
+  EXPECT_EQ(exchanged_bytes(rows, batch, {7, 9}), 0U);
+  // A form of one kind of tokens has those of them that are among these rows.
+  const Step generated = form_step(ActivationForm::kF32, false, true);
+  EXPECT_EQ(exchanged_bytes(exchanged_rows(generated).front(), batch, {1, 4}), 64 * sizeof(float));
 }
 
 TEST(ExchangedRows, forms_of_one_kind_of_tokens_go_of_those_alone) {

@@ -207,7 +207,10 @@ TEST_F(Agreement, buffers_of_exchanges_are_counted) {
   ScriptedGroup group(2, 0, {});
   const HostExchange exchange(group, ranks, plans);
   EXPECT_GT(exchange.bytes_most(), 0U);
-  EXPECT_EQ(layout_.host_buffer_bytes, 2 * exchange.bytes_most());  // out and in
+  const HostRounds rounds(exchange.plans(), exchange.ranks());
+  EXPECT_GT(rounds.token_bytes_most(), 0U);
+  EXPECT_EQ(layout_.host_buffer_bytes,  // out and in, and a block from the other host
+            2 * exchange.bytes_most() + kExchangedBlockRows * rounds.token_bytes_most());
   EXPECT_EQ(layout_.sizes[0].host_buffer_bytes, layout_.host_buffer_bytes);
   EXPECT_EQ(layout_.sizes[0].own_bytes(),
             layout_.sizes[0].total_bytes() + layout_.host_buffer_bytes);

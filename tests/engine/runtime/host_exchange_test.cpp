@@ -2,6 +2,7 @@
 #include "engine/runtime/hosts/host_exchange.h"
 
 #include <fmt/ranges.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -112,6 +113,19 @@ TEST(HostExchange, gives_them_of_a_mixture) {
   expect_same_on_hosts(mixture.path(), {.generated = true});
 }
 
+// Rows travel in blocks while steps compute: tasks of products have 64 of them, and a block may be
+// a part of one, or parts of two.
+TEST(HostExchange, gives_them_in_blocks_of_any_size) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/23);
+  const RandomModel mixture(Format::kQ4_0, Format::kQ8_0, /*seed=*/23, {.count = 6, .used = 2});
+  for (const size_t block_rows : {1, 7, 33, 64, 100}) {
+    SCOPED_TRACE(block_rows);
+    expect_same_on_hosts(dense.path(), {.block_rows = block_rows});
+  }
+  expect_same_on_hosts(dense.path(), {.profile = Profile::kExact, .block_rows = 20});
+  expect_same_on_hosts(mixture.path(), {.block_rows = 20});
+}
+
 TEST(HostExchange, gives_them_where_a_pass_has_both_kinds_of_tokens) {
   const RandomModel dense(Format::kQ4_K, Format::kF32, /*seed=*/7);
   const Work work = [](LoadedModel& model) {
@@ -171,6 +185,7 @@ TEST_P(HostFamilies, have_the_bits_of_one_rank) {
     const auto tokens = model.at("sequences").back().at("tokens").get<std::vector<TokenId>>();
     const Work work = [&](LoadedModel& loaded) {
       LogitRows rows = loaded.compute_alone(tokens, 7);
+      for (auto& row : loaded.compute_alone(tokens, 128)) rows.push_back(std::move(row));
       loaded.set_generated(true);
       for (auto& row : loaded.compute_alone(std::span(tokens).first(3), 1)) {
         rows.push_back(std::move(row));
@@ -178,7 +193,8 @@ TEST_P(HostFamilies, have_the_bits_of_one_rank) {
       loaded.set_generated(false);
       return rows;
     };
-    const LoadedModelOptions options = {.context_tokens = model.value("context", size_t{0})};
+    const LoadedModelOptions options = {.context_tokens = model.value("context", size_t{0}),
+                                        .block_rows = 3};
     LoadedModel alone(path, options);
     const LogitRows expected = work(alone);
     const Cluster cluster = {{2, 1, 1}, {2, 1}};
@@ -227,6 +243,65 @@ TEST(HostExchange, fails_where_a_link_is_cut) {
   EXPECT_THROW(model.compute_alone(tokens, 128), std::runtime_error);  // for good
   ASSERT_TRUE(hosts.group(0).failure().has_value());
   EXPECT_EQ(hosts.group(0).failure()->message, "a host of the test is lost: the link is cut");
+}
+
+LoadedModelOptions in_blocks(LoopbackHosts& hosts, size_t host) {
+  LoadedModelOptions options = {.shares = {1, 1}, .ranks_of_hosts = {1, 1}, .block_rows = 5};
+  options.hosts = &hosts.group(host);
+  return options;
+}
+
+// The bytes that the second of two hosts sends in a pass of a prompt, whose rows travel in blocks
+// of 5.
+size_t bytes_of_a_prompt(const std::string& path) {
+  LoopbackHosts hosts(2);
+  std::vector<std::jthread> threads;
+  for (size_t host = 0; host < 2; ++host) {
+    threads.emplace_back([&, host] {
+      LoadedModel model(path, in_blocks(hosts, host));
+      model.compute_alone(some_tokens(70, 2), 128);
+    });
+  }
+  threads.clear();
+  return hosts.sent_bytes(1);
+}
+
+// The reasons for which both hosts' passes of such a prompt fail; empty: one has not failed.
+std::vector<std::string> failures_of_a_prompt(LoopbackHosts& hosts, const std::string& path) {
+  std::vector<std::string> failures(2);
+  std::vector<std::jthread> threads;
+  for (size_t host = 0; host < 2; ++host) {
+    threads.emplace_back([&, host] {
+      LoadedModel model(path, in_blocks(hosts, host));
+      EXPECT_THROW(model.compute_alone(some_tokens(70, 2), 128), std::runtime_error);
+      if (const auto failure = hosts.group(host).failure()) failures[host] = failure->message;
+    });
+  }
+  threads.clear();
+  return failures;
+}
+
+TEST(HostExchange, fails_where_a_link_is_cut_between_two_blocks) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/23);
+  const size_t all = bytes_of_a_prompt(dense.path());
+  ASSERT_GT(all, 1000U);
+  for (size_t part = 0; part < 8; ++part) {
+    LoopbackHosts hosts(2);
+    hosts.cut_behind(1, all * (2 * part + 1) / 16);
+    for (const std::string& failure : failures_of_a_prompt(hosts, dense.path())) {
+      EXPECT_EQ(failure, "a host of the test is lost: the link is cut") << part;
+    }
+  }
+}
+
+// Waits are bounded, and the host is named from which nothing comes.
+TEST(HostExchange, fails_where_blocks_do_not_come) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/23);
+  LoopbackHosts hosts(2, std::chrono::milliseconds(300));
+  hosts.lose_pieces(1);
+  const std::vector<std::string> failures = failures_of_a_prompt(hosts, dense.path());
+  EXPECT_EQ(failures[0], "a host of the test is lost: no byte has moved for 300 ms");
+  EXPECT_THAT(failures[1], testing::StartsWith("a host of the test is lost: "));
 }
 
 }  // namespace

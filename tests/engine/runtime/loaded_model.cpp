@@ -107,7 +107,8 @@ std::unique_ptr<Ranks> LoadedModel::make_ranks(const Split& split, const PlanOpt
     plans.push_back(make_plan(model_->graph, split, plans.size(), options_on(place, plan_options)));
   }
   sources.resize(ranks.own().size());
-  exchange_ = std::make_unique<HostExchange>(*options.hosts, std::move(ranks), std::move(plans));
+  exchange_ = std::make_unique<HostExchange>(*options.hosts, std::move(ranks), std::move(plans),
+                                             options.block_rows);
   return value_or_throw(Ranks::make_among_hosts(model_->graph, split, plan_options, places,
                                                 std::move(sources), *exchange_));
 }

@@ -43,6 +43,7 @@ struct LoadedModelOptions {
   // One host of several: how many ranks each has. The group must outlive the model.
   HostGroup* hosts = nullptr;
   std::vector<size_t> ranks_of_hosts = {};
+  size_t block_rows = kExchangedBlockRows;  // that travel together between them
 };
 
 class LoadedModel {

@@ -1,8 +1,10 @@
 #include "tests/engine/runtime/loopback_hosts.h"
 
 #include <algorithm>
+#include <chrono>
 #include <deque>
 #include <optional>
+#include <random>
 
 #include "engine/base/mutex.h"
 
@@ -14,14 +16,21 @@ struct LoopbackHosts::Queue {
   std::deque<std::byte> bytes LOCKSTEP_GUARDED_BY(mutex);
   size_t sent LOCKSTEP_GUARDED_BY(mutex) = 0;
   bool is_cut LOCKSTEP_GUARDED_BY(mutex) = false;
+  bool loses_pieces LOCKSTEP_GUARDED_BY(mutex) = false;
+  size_t bytes_most LOCKSTEP_GUARDED_BY(mutex) = SIZE_MAX;
+
+  bool is_full() LOCKSTEP_REQUIRES(mutex) { return sent >= bytes_most; }
 };
 
 // Both ways of exchanging among several hosts are taken.
 constexpr size_t kBuffered = 1024;
+// A piece is now and then nothing, and often less than a block of rows.
+constexpr size_t kPieceBytesMost = 5000;
 
 class LoopbackHosts::Link final : public HostLink {
  public:
-  Link(Queue& out, Queue& in) : out_(out), in_(in) {}
+  Link(Queue& out, Queue& in, std::chrono::milliseconds patience)
+      : out_(out), in_(in), patience_(patience) {}
 
   Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) override {
     {
@@ -29,6 +38,7 @@ class LoopbackHosts::Link final : public HostLink {
       out_.bytes.insert(out_.bytes.end(), out.begin(), out.end());
       out_.sent += out.size();
       out_.changed.notify_all();
+      if (out_.is_full()) return cut(out_);
     }
     const MutexLock lock(in_.mutex);
     while (in_.bytes.size() < in.size() && !in_.is_cut) in_.changed.wait(in_.mutex);
@@ -46,11 +56,43 @@ class LoopbackHosts::Link final : public HostLink {
     }
   }
   bool buffers(size_t bytes) const override { return bytes <= kBuffered; }
+  bool takes_pieces() const override { return true; }
+  Result<size_t> send_some(std::span<const std::byte> out) override {
+    const MutexLock lock(out_.mutex);
+    if (out_.is_cut) return machine_refused("the link is cut");
+    const size_t bytes = piece(out.size());
+    const auto end = out.begin() + static_cast<ptrdiff_t>(bytes);
+    if (!out_.loses_pieces) out_.bytes.insert(out_.bytes.end(), out.begin(), end);
+    out_.sent += bytes;
+    out_.changed.notify_all();
+    if (out_.is_full()) return cut(out_);
+    return bytes;
+  }
+  Result<size_t> receive_some(std::span<std::byte> in) override {
+    const MutexLock lock(in_.mutex);
+    if (in_.is_cut) return machine_refused("the link is cut");
+    const size_t bytes = piece(std::min(in.size(), in_.bytes.size()));
+    const auto end = in_.bytes.begin() + static_cast<ptrdiff_t>(bytes);
+    std::copy(in_.bytes.begin(), end, in.begin());
+    in_.bytes.erase(in_.bytes.begin(), end);
+    return bytes;
+  }
+  std::chrono::milliseconds patience() const override { return patience_; }
   std::string_view transport() const override { return "memory"; }
 
  private:
+  // Any part of so many bytes, none as well: one thread at a time calls this end.
+  size_t piece(size_t bytes) { return std::min<size_t>(bytes, random_() % kPieceBytesMost); }
+
+  static std::unexpected<Error> cut(Queue& queue) LOCKSTEP_REQUIRES(queue.mutex) {
+    queue.is_cut = true;
+    return machine_refused("the link is cut");
+  }
+
   Queue& out_;
   Queue& in_;
+  const std::chrono::milliseconds patience_;
+  std::minstd_rand random_{1};
 };
 
 class LoopbackHosts::Group final : public HostGroup {
@@ -84,7 +126,7 @@ class LoopbackHosts::Group final : public HostGroup {
   std::optional<Error> failure_;
 };
 
-LoopbackHosts::LoopbackHosts(size_t count) {
+LoopbackHosts::LoopbackHosts(size_t count, std::chrono::milliseconds patience) {
   for (size_t index = 0; index < count * count; ++index) {
     queues_.push_back(std::make_unique<Queue>());
   }
@@ -92,8 +134,8 @@ LoopbackHosts::LoopbackHosts(size_t count) {
     std::vector<std::unique_ptr<Link>> links(count);
     for (size_t other = 0; other < count; ++other) {
       if (other == host) continue;
-      links[other] =
-          std::make_unique<Link>(*queues_[host * count + other], *queues_[other * count + host]);
+      links[other] = std::make_unique<Link>(*queues_[host * count + other],
+                                            *queues_[other * count + host], patience);
     }
     groups_.push_back(std::make_unique<Group>(host, std::move(links)));
   }
@@ -114,6 +156,22 @@ size_t LoopbackHosts::sent_bytes(size_t host) const {
     sent += queue.sent;
   }
   return sent;
+}
+
+void LoopbackHosts::cut_behind(size_t host, size_t bytes) {
+  for (size_t other = 0; other < groups_.size(); ++other) {
+    Queue& queue = *queues_[host * groups_.size() + other];
+    const MutexLock lock(queue.mutex);
+    queue.bytes_most = bytes;
+  }
+}
+
+void LoopbackHosts::lose_pieces(size_t host) {
+  for (size_t other = 0; other < groups_.size(); ++other) {
+    Queue& queue = *queues_[host * groups_.size() + other];
+    const MutexLock lock(queue.mutex);
+    queue.loses_pieces = true;
+  }
 }
 
 void LoopbackHosts::cut() {

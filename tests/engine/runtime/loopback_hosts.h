@@ -2,6 +2,7 @@
 // They compute the same batches by themselves, so commands go nowhere.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,7 +14,9 @@ namespace lockstep {
 
 class LoopbackHosts {
  public:
-  explicit LoopbackHosts(size_t count);
+  // `patience`: of exchanges in pieces; others wait for any time.
+  explicit LoopbackHosts(size_t count,
+                         std::chrono::milliseconds patience = std::chrono::seconds(60));
   ~LoopbackHosts();
 
   HostGroup& group(size_t host);
@@ -21,6 +24,10 @@ class LoopbackHosts {
   size_t sent_bytes(size_t host) const;
   // Every link fails from now on, at both ends.
   void cut();
+  // They do so when this host has sent so many bytes.
+  void cut_behind(size_t host, size_t bytes);
+  // Pieces that this host sends vanish from now on.
+  void lose_pieces(size_t host);
 
  private:
   struct Queue;
