@@ -44,9 +44,8 @@ struct Host {
         outgoing(rounds.bytes_most()),
         exchange(rounds, outgoing, kBlockRows, kRows) {
     for (size_t row = 0; row < kRows; ++row) {
-      std::fill_n(
-          memory.begin() + static_cast<std::ptrdiff_t>(row * kWidth + host * kWidth / 2),
-          kWidth / 2, number);
+      std::fill_n(memory.begin() + static_cast<std::ptrdiff_t>(row * kWidth + host * kWidth / 2),
+                  kWidth / 2, number);
     }
     addresses[Arena::kExchange] = reinterpret_cast<uintptr_t>(memory.data());
     exchange.begin_pass(group.group(host), batch, std::span(&addresses, 1));
