@@ -358,14 +358,15 @@ def exchanged(host):
     return [float(each.group(1)) if each else 0.0 for each in found]
 
 
-def measure_speed(rows, rounds, tokens, words):
-    """In turns: what each of these hosts takes for a prompt, and how fast it generates."""
+def measure_speed(rows, rounds, tokens, words, seed):
+    """In turns: what each of these hosts takes for a prompt that it has not seen, and how fast it
+    generates."""
     prompts = {name: [] for name in rows}
     rates = {name: [] for name in rows}
     for turn in range(rounds):
         for name, host in rows.items():
             before = exchanged(host)
-            seconds, count = prompt_seconds(host, words, turn)
+            seconds, count = prompt_seconds(host, words, seed + turn)
             moved = [after - then for after, then in zip(exchanged(host), before)]
             prompts[name].append((count / seconds, *moved, moved[1] / seconds))
             rates[name].append(rate(host, tokens))
@@ -403,7 +404,7 @@ def check_speed(group, given):
         for megabits in map(int, given.rates.split(",")):
             print(f" links of {megabits or 'unlimited'} Mbit/s:", flush=True)
             group.network.limit(megabits)
-            measure_speed(rows, given.rounds, given.tokens, given.words)
+            measure_speed(rows, given.rounds, given.tokens, given.words, seed=1000 * megabits)
     finally:
         for host in (one, wide):
             if host is not None:
