@@ -137,7 +137,7 @@ exec {shutil.which("clang-tidy-19")} "$@"
     database.write_text(database.read_text().replace("HAS_ONE", "HAS_TWO"))
     assert times_read() == (0, 1)
     assert times_read() == (0, 0)
-    # What is found is found each time.
+    # A file in which something was found is read each time.
     tree.write("engine/base/new.cpp", BAD)
     assert times_read() == times_read() == (1, 1)
     # A clone in another folder has the same text, flags and checks.

@@ -1,6 +1,7 @@
 // A range of indices, and how it is shared.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 namespace lockstep {
@@ -14,6 +15,12 @@ struct Range {
   constexpr bool empty() const { return begin == end; }
   friend bool operator==(const Range&, const Range&) = default;
 };
+
+// The indices that both have; an empty range where there are none.
+constexpr Range common_part(Range one, Range other) {
+  const size_t begin = std::max(one.begin, other.begin);
+  return {begin, std::max(begin, std::min(one.end, other.end))};
+}
 
 // The share of one of `count` takers, contiguous and even.
 constexpr Range share(Range total, size_t taker, size_t count) {

@@ -2,12 +2,12 @@
 // order on both; both know how much it is.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <span>
 #include <string_view>
 
 #include "engine/base/result.h"
+#include "engine/collectives/host_stream.h"
 
 namespace lockstep {
 
@@ -24,13 +24,10 @@ class HostLink {
   // Whether so many bytes can be sent while the other host receives nothing: they lie in buffers.
   virtual bool buffers(size_t bytes) const = 0;
 
-  // A link of bytes, in which exchanges have no borders, can also move any pieces of them, as many
-  // bytes as go without waiting: the number. What follows has to begin with the rest. Both fail as
-  // exchange(), but for silence: who calls them again and again keeps to the patience himself.
-  virtual bool takes_pieces() const { return false; }
-  virtual Result<size_t> send_some(std::span<const std::byte> out);
-  virtual Result<size_t> receive_some(std::span<std::byte> in);
-  virtual std::chrono::milliseconds patience() const = 0;
+  // Moves any pieces of what is exchanged, where the link is one of bytes and exchanges have no
+  // borders. It fails as exchange(), but for silence. Null: the link sends messages. It lives as
+  // long as the link.
+  virtual BytePieces* pieces() { return nullptr; }
 
   // Any thread, any time: calls in progress and all later ones fail.
   virtual void shut_down() noexcept = 0;

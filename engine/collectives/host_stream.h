@@ -24,11 +24,26 @@ struct HostStreamOptions {
   bool spins = true;  // looks for a moment before it sleeps: no other worker needs the processor
 };
 
-// One thread at a time, but for shut_down(). No call after connecting allocates (TLS aside).
-class HostStream {
+// Bytes that go to another host and come from it, as many at once as go without waiting. One thread
+// at a time. Fails with kMachineRefused where the other host has closed the connection.
+class BytePieces {
  public:
-  virtual ~HostStream() = default;
+  virtual ~BytePieces() = default;
 
+  // Sends what goes without waiting: the number of bytes. What follows has to begin with the rest.
+  virtual Result<size_t> send_some(std::span<const std::byte> out) = 0;
+
+  // Receives what is there, at most so much, and does not wait: the number of bytes, 0 where none
+  // is.
+  virtual Result<size_t> receive_some(std::span<std::byte> in) = 0;
+
+  // For how long the other host may move no byte. Who calls these again and again keeps to it.
+  virtual std::chrono::milliseconds patience() const = 0;
+};
+
+// One thread at a time, but for shut_down(). No call after connecting allocates (TLS aside).
+class HostStream : public BytePieces {
+ public:
   // Sends all of `out` and receives all of `in`, both at once: the other host may do either first.
   // Fails with kMachineRefused.
   virtual Result<void> exchange(std::span<const std::byte> out, std::span<std::byte> in) = 0;
@@ -38,16 +53,10 @@ class HostStream {
   // now and then.
   virtual Result<void> send_within(std::span<const std::byte> out,
                                    std::chrono::milliseconds most) = 0;
-  // Sends what goes without waiting: the number of bytes. What follows has to begin with the rest.
-  virtual Result<size_t> send_some(std::span<const std::byte> out) = 0;
 
   // Whether there is something to receive within so much time. Fails where the other host has
   // closed the connection.
   virtual Result<bool> wait_readable(std::chrono::milliseconds most) = 0;
-
-  // Receives what is there, at most so much, and does not wait: the number of bytes, 0 where none
-  // is. Fails where the other host has closed the connection.
-  virtual Result<size_t> receive_some(std::span<std::byte> in) = 0;
 
   // The socket, to poll for what is to be received: after receive_some() has given less than it was
   // asked for. Any thread may poll, also beside a call of another.
@@ -61,8 +70,7 @@ class HostStream {
   // This host's address as the other one reaches it, without the port.
   virtual std::string local_address() const = 0;
   virtual bool is_encrypted() const = 0;
-  // As its options say; what goes over another way beside it keeps to the same.
-  virtual std::chrono::milliseconds patience() const = 0;
+  // As its options say, like patience(); what goes over another way beside it keeps to both.
   virtual bool spins() const = 0;
 };
 

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "engine/base/check.h"
 #include "engine/collectives/mpi_link.h"
 #include "engine/collectives/ucx_link.h"
 
@@ -20,14 +19,7 @@ class TcpLink : public HostLink {
   }
   // A connection's buffers have 64 KiB at least, in which two exchanges may lie.
   bool buffers(size_t bytes) const override { return bytes <= kBufferedBytes; }
-  bool takes_pieces() const override { return true; }
-  Result<size_t> send_some(std::span<const std::byte> out) override {
-    return stream_->send_some(out);
-  }
-  Result<size_t> receive_some(std::span<std::byte> in) override {
-    return stream_->receive_some(in);
-  }
-  std::chrono::milliseconds patience() const override { return stream_->patience(); }
+  BytePieces* pieces() override { return stream_.get(); }
   void shut_down() noexcept override { stream_->shut_down(); }
   std::string_view transport() const override { return "tcp"; }
 
@@ -62,14 +54,6 @@ constexpr HostTransport kMpi = {.name = "mpi",
 constexpr std::array kTransports = {kTcp, kUcx, kMpi};
 
 }  // namespace
-
-Result<size_t> HostLink::send_some(std::span<const std::byte>) {
-  CHECK(false, "a link by {} takes no pieces", transport());
-}
-
-Result<size_t> HostLink::receive_some(std::span<std::byte>) {
-  CHECK(false, "a link by {} takes no pieces", transport());
-}
 
 // UCX over TCP has the kernel's latency and its own beside it, encrypts nothing, and changes the
 // process that loads it: who has RDMA asks for it. So does MPI, which a launcher must have begun.

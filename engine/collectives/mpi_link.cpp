@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "engine/collectives/host_channel.h"
@@ -91,7 +92,6 @@ class MpiLink : public HostLink {
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
   std::string_view transport() const override { return "mpi"; }
-  std::chrono::milliseconds patience() const override { return patience_; }
 
  private:
   Result<void> start(Operation& operation, int status) {
@@ -182,9 +182,8 @@ class MpiLink : public HostLink {
   void give_up(Operation& sent, Operation& received) {
     const auto deadline = Clock::now() + kEndsWithin;
     while (!(sent.is_done && received.is_done) && Clock::now() < deadline) {
-      for (Operation* const each : {&sent, &received}) {
-        if (!look_at(*each)) continue;  // the reason why is known already
-      }
+      // Why it is given up is known already.
+      for (Operation* const each : {&sent, &received}) std::ignore = look_at(*each);
       std::this_thread::sleep_for(kLongestSleep);
     }
     if (!(sent.is_done && received.is_done)) job_.leave_unfinished();

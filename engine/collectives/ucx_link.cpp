@@ -100,7 +100,6 @@ class UcxLink : public HostLink {
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
   std::string_view transport() const override { return "ucx"; }
-  std::chrono::milliseconds patience() const override { return patience_; }
 
  private:
   Result<void> check(ucs_status_t status) const {

@@ -148,21 +148,16 @@ class Collector {
   std::vector<ExchangedRows> found_;
 };
 
-Range intersection(Range one, Range other) {
-  const size_t begin = std::max(one.begin, other.begin);
-  return {begin, std::max(begin, std::min(one.end, other.end))};
-}
-
 // The rows of a batch that go, of those without a step that holds some.
 Range rows_of(const ExchangedRows& rows, const Batch& batch, Range among) {
   const size_t tokens = batch.tokens.size();
-  if (rows.rows == Rows::kExperts) return intersection({0, tokens * rows.chosen_count}, among);
+  if (rows.rows == Rows::kExperts) return common_part({0, tokens * rows.chosen_count}, among);
   const bool logits = rows.rows == Rows::kLogits;
   const auto before = std::ranges::lower_bound(batch.logit_tokens, batch.generated_tokens);
   const size_t generated =
       logits ? static_cast<size_t>(before - batch.logit_tokens.begin()) : batch.generated_tokens;
   const size_t all = logits ? batch.logit_tokens.size() : tokens;
-  return intersection({rows.generated ? 0 : generated, rows.prompted ? all : generated}, among);
+  return common_part({rows.generated ? 0 : generated, rows.prompted ? all : generated}, among);
 }
 
 // Calls work(row) for each row that goes, in order.

@@ -67,7 +67,7 @@ void RowExchange::begin_pass(HostGroup& group, const Batch& batch,
   block_count_ = divide_up(batch.tokens.size(), block_rows_);
   is_used_ = block_count_ > 1;
   for (size_t host = 0; is_used_ && host < from_.size(); ++host) {
-    is_used_ = host == rounds_.ranks().host || group.link(host).takes_pieces();
+    is_used_ = host == rounds_.ranks().host || group.link(host).pieces() != nullptr;
   }
   out_round_ = in_round_ = out_blocks_ = out_bytes_ = 0;
   std::ranges::fill(sent_, 0);
@@ -127,7 +127,7 @@ void RowExchange::carry(size_t rank, Range rows, size_t part, size_t whole) {
   if (!is_open_ || rows.empty()) return;
   for (size_t index = rows.begin / block_rows_; index < divide_up(rows.end, block_rows_); ++index) {
     const Range all = block(index);
-    const size_t count = std::min(rows.end, all.end) - std::max(rows.begin, all.begin);
+    const size_t count = common_part(rows, all).size();
     Told& of_block = told(rank, index);
     // Acquires what the other workers have computed, for who takes the rows.
     const uint64_t before = of_block.parts.fetch_add(count * part, std::memory_order_acq_rel);
@@ -173,8 +173,7 @@ bool RowExchange::send() {
   bool is_sent = out_blocks_ == block_count_;
   for (size_t host = 0; host < sent_.size(); ++host) {
     if (host == rounds_.ranks().host || sent_[host] == out_bytes_) continue;
-    const auto sent =
-        group_->link(host).send_some(outgoing_.first(out_bytes_).subspan(sent_[host]));
+    const auto sent = pieces(host).send_some(outgoing_.first(out_bytes_).subspan(sent_[host]));
     if (!sent) {
       fail(host, sent.error());
       return false;
@@ -201,7 +200,7 @@ bool RowExchange::receive_from(size_t host) {
     const size_t bytes = rounds_.bytes(round, *batch_, host, rounds_.ranks().host, rows);
     if (from.bytes < bytes) {
       const auto came =
-          group_->link(host).receive_some(std::span(from.block).first(bytes).subspan(from.bytes));
+          pieces(host).receive_some(std::span(from.block).first(bytes).subspan(from.bytes));
       if (!came) {
         fail(host, came.error());
         return false;
@@ -305,7 +304,7 @@ void RowExchange::fail_silent(std::chrono::nanoseconds quiet) {
     const bool is_missing = in_round_ < current_
                                 ? from_[host].blocks < block_count_
                                 : out_round_ < current_ && sent_[host] < out_bytes_;
-    const auto patience = group_->link(host).patience();
+    const auto patience = pieces(host).patience();
     if (!is_missing || quiet < patience) continue;
     return fail(host, machine_refused("no byte has moved for {} ms", patience.count()).error());
   }

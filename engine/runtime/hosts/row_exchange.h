@@ -78,6 +78,7 @@ class RowExchange final : public RowCarrier {
   class Time;
 
   Range block(size_t index) const;
+  BytePieces& pieces(size_t host) const { return *group_->link(host).pieces(); }
   Told& told(size_t rank, size_t block) { return told_[rank * blocks_most_ + block]; }
   void begin_round(size_t round);
   bool is_active(size_t round) const { return round < current_ || (round == current_ && is_open_); }

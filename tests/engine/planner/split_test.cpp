@@ -193,7 +193,7 @@ Mixture make_mixture(Format format = Format::kQ8_0, size_t feed_forward = 96) {
 }
 
 // A low-rank product in front of a norm, and one in attention's place, are every rank's under
-// `reduce`: nobody reads another's columns. Of what follows each has its part.
+// `reduce`, so that no rank reads columns of another. The products behind them are cut.
 TEST(Split, reduce_lets_every_rank_compute_what_would_be_handed_round) {
   Graph graph;
   const auto matrix = [&](const char* name, size_t rows, size_t columns) {

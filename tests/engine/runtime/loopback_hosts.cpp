@@ -27,7 +27,7 @@ constexpr size_t kBuffered = 1024;
 // A piece is now and then nothing, and often less than a block of rows.
 constexpr size_t kPieceBytesMost = 5000;
 
-class LoopbackHosts::Link final : public HostLink {
+class LoopbackHosts::Link final : public HostLink, private BytePieces {
  public:
   Link(Queue& out, Queue& in, std::chrono::milliseconds patience)
       : out_(out), in_(in), patience_(patience) {}
@@ -56,7 +56,7 @@ class LoopbackHosts::Link final : public HostLink {
     }
   }
   bool buffers(size_t bytes) const override { return bytes <= kBuffered; }
-  bool takes_pieces() const override { return true; }
+  BytePieces* pieces() override { return this; }
   Result<size_t> send_some(std::span<const std::byte> out) override {
     const MutexLock lock(out_.mutex);
     if (out_.is_cut) return machine_refused("the link is cut");

@@ -91,13 +91,21 @@ TEST(RowExchange, sends_a_block_when_all_parts_of_its_rows_are_computed) {
   while (hosts.sent_bytes(0) < kRows * kHalfBytes) host.exchange.carry(0, {0, 1}, 0, 1);
 }
 
-TEST(RowExchange, a_product_begins_with_the_rows_that_have_come) {
-  LoopbackHosts hosts(kHosts);
+// Two hosts, of which the first has ended the first step.
+class RowExchangeOfTwo : public testing::Test {
+ protected:
+  RowExchangeOfTwo() {
+    one.exchange.carry(0, {0, kRows}, 1, 1);
+    one.exchange.end_round(0);
+  }
+
+  LoopbackHosts hosts{kHosts};
   const Batch batch = prompt();
-  Host one(hosts, 0, batch, 1);
-  Host two(hosts, 1, batch, 2);
-  one.exchange.carry(0, {0, kRows}, 1, 1);
-  one.exchange.end_round(0);
+  Host one{hosts, 0, batch, 1};
+  Host two{hosts, 1, batch, 2};
+};
+
+TEST_F(RowExchangeOfTwo, a_product_begins_with_the_rows_that_have_come) {
   one.exchange.await(0);
   EXPECT_TRUE(one.has_rows_before(0, 1, 2));
   while (hosts.sent_bytes(1) < kBlockRows * kHalfBytes) two.exchange.carry(0, {0, 4}, 1, 1);
@@ -117,13 +125,7 @@ TEST(RowExchange, a_product_begins_with_the_rows_that_have_come) {
 }
 
 // Another host may be a round ahead: its rows are not put anywhere before the ranks here have met.
-TEST(RowExchange, rows_of_a_step_that_has_not_begun_here_wait) {
-  LoopbackHosts hosts(kHosts);
-  const Batch batch = prompt();
-  Host one(hosts, 0, batch, 1);
-  Host two(hosts, 1, batch, 2);
-  one.exchange.carry(0, {0, kRows}, 1, 1);
-  one.exchange.end_round(0);
+TEST_F(RowExchangeOfTwo, rows_of_a_step_that_has_not_begun_here_wait) {
   while (hosts.sent_bytes(0) < kRows * kHalfBytes) one.exchange.carry(0, {0, 1}, 0, 1);
   // All of the first round has come, and the second host has not met there.
   two.exchange.carry(0, {0, kRows}, 1, 1);
