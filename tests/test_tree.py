@@ -346,6 +346,46 @@ CONDITIONS = {
 CONDITION = re.compile(r"^[ \t]*#[ \t]*(?:if|ifdef|ifndef|elif\w*)\b(?:\\\n|[^\n])*", re.MULTILINE)
 
 
+TYPE = "(?:class|struct|union|enum class)"
+
+
+def types_of(text):
+    """The full names of the types that a file's namespaces hold; those of unnamed ones are left out."""
+    spaces = []
+    for line in text.splitlines():
+        if opened := re.match(r"(?:inline )?namespace ([\w:]*) ?\{$", line):
+            spaces.append(opened[1])
+        elif re.match(r"\}  // (?:anonymous |unnamed )?namespace", line):
+            spaces.pop()
+        elif held := re.match(rf"{TYPE} (?:\w+\([^)]*\) )*((?:\w|::)+)[^;]*\{{", line):
+            if "" not in spaces:
+                yield "::".join([*spaces, held[1]])
+
+
+def test_types_of_files_are_found():
+    text = """namespace lockstep {
+class A final : public B {
+};
+class C;
+namespace {
+struct D {};
+}  // namespace
+struct alignas(64) E {
+}  // namespace lockstep
+"""
+    assert list(types_of(text)) == ["lockstep::A", "lockstep::E"]
+
+
+def test_no_two_files_define_types_of_one_name():
+    """The linker would take the members of one for those of the other, without a word."""
+    files = {}
+    for path in sources("engine", "server", "tests", suffixes=CODE):
+        for name in set(types_of(path.read_text())):
+            files.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    twice = {name: held for name, held in files.items() if len(held) > 1}
+    assert not twice, twice
+
+
 def test_the_preprocessor_chooses_nothing_else():
     found = [(str(path.relative_to(ROOT)), condition)
              for path in sources("engine", "server", "tests", suffixes=CODE)

@@ -6,20 +6,20 @@
 
 namespace lockstep {
 
-bool Turn::try_take() {
+bool ThreadTurn::try_take() {
   const MutexLock lock(mutex_);
   if (is_taken_) return false;
   is_taken_ = true;
   return true;
 }
 
-void Turn::take() {
+void ThreadTurn::take() {
   const MutexLock lock(mutex_);
   while (is_taken_) given_.wait(mutex_);
   is_taken_ = true;
 }
 
-void Turn::give() {
+void ThreadTurn::give() {
   {
     const MutexLock lock(mutex_);
     is_taken_ = false;

@@ -20,7 +20,7 @@
 namespace lockstep {
 
 // Whose turn it is to use something. Unlike a lock it can be tried for, and held for long.
-class Turn {
+class ThreadTurn {
  public:
   bool try_take();
   void take();  // waits
@@ -81,7 +81,7 @@ class ControlStream {
   Result<bool> fill(std::span<std::byte> part, size_t& filled);
 
   std::unique_ptr<HostStream> stream_;
-  Turn turn_;                                               // to use the stream
+  ThreadTurn turn_;                                         // to use the stream
   std::vector<std::byte> left_;                             // of try_send(); whose turn it is
   std::atomic<Clock::time_point> heard_at_ = Clock::now();  // pairs with nothing
   std::atomic<Clock::time_point> sent_at_ = Clock::now();   // pairs with nothing

@@ -534,7 +534,7 @@ Result<std::span<const std::byte>> FormedGroup::next_command() {
   const auto taken = take_command();
   if (!taken) return std::unexpected(taken.error());
   if (!*taken) {
-    Turn& reading = peers_[0]->reading;
+    ThreadTurn& reading = peers_[0]->reading;
     reading.take();
     arm(0, false);
     const auto read = read_command();

@@ -54,7 +54,7 @@ class CommandRing {
 struct Peer {
   size_t host = 0;
   std::unique_ptr<ControlStream> stream;
-  Turn reading;  // frames from it, and handling them
+  ThreadTurn reading;  // frames from it, and handling them
   // The control thread's.
   bool read_again = false;
   int silent_looks = 0;

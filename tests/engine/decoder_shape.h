@@ -8,7 +8,7 @@
 
 namespace lockstep {
 
-struct DecoderShape {
+struct PaperShape {
   std::string name;
   size_t layers = 0;
   size_t columns = 0;
@@ -20,7 +20,7 @@ struct DecoderShape {
   size_t window = 0;  // of all layers but each sixth; 0: every layer sees all tokens
 };
 
-inline Model make_model(const DecoderShape& shape) {
+inline Model make_model(const PaperShape& shape) {
   Model model;
   model.architecture = "simulated";
   model.trained_context_tokens = 131072;

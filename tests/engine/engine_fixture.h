@@ -70,7 +70,7 @@ class Answer {
 };
 
 // Holds the engine's thread in a running request's news until it is let go.
-class Gate {
+class NewsGate {
  public:
   std::function<void(Output&&)> hold(std::function<void(Output&&)> pass) {
     return [mutex = mutex_, pass = std::move(pass)](Output&& output) {
@@ -128,7 +128,7 @@ class EngineTest : public ::testing::Test {
   }
 
   // A request that generates so many tokens and holds the engine's thread until the gate is opened.
-  void hold(Gate& gate, Answer& answer, uint32_t tokens = 2) {
+  void hold(NewsGate& gate, Answer& answer, uint32_t tokens = 2) {
     Request holding = request("hold", tokens);
     holding.on_output = gate.hold(answer.callback());
     ASSERT_TRUE(engine().submit(std::move(holding)).has_value());

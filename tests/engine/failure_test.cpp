@@ -28,7 +28,7 @@ TEST_F(FailureTest, every_request_ends_with_the_reason_and_later_ones_are_refuse
   passes_left_ = 3;
   options_.sequence_count = 2;
   Answer answers[5];  // more than run at once
-  Gate gate;
+  NewsGate gate;
   Answer holding;
   hold(gate, holding, 100);
   for (Answer& answer : answers) submit(request("Once", 100), answer);

@@ -334,7 +334,7 @@ TEST_F(GpuEngineTest, nothing_is_left_to_the_next_process) {
 TEST_F(GpuEngineTest, a_lost_gpu_ends_every_request_and_the_engine) {
   engine();
   Answer answers[3];
-  Gate gate;
+  NewsGate gate;
   Answer holding;
   hold(gate, holding, 100);
   for (Answer& answer : answers) submit(request("Once", 100), answer);
@@ -399,7 +399,7 @@ TEST_F(GpuEngineTest, a_measurement_that_loses_its_gpu_is_the_engines_end_too) {
 // Between two requests of one pass: of the second a row is to be fetched.
 TEST_F(GpuEngineTest, a_gpu_that_is_lost_before_a_row_is_fetched_ends_the_engine) {
   engine();
-  Gate gate;
+  NewsGate gate;
   Answer holding;
   hold(gate, holding);
   Answer first;

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/engine/gpu_engine_fixture.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 
 namespace lockstep {
 namespace {
@@ -46,7 +46,7 @@ class GpuPassAhead : public OnGpuEngine {
 
   // All of them side by side, from one pass on.
   std::vector<Told> answers_of(const std::vector<Request>& requests) {
-    Gate gate;
+    NewsGate gate;
     Answer holding;
     hold(gate, holding);
     std::vector<Answer> answers(requests.size());
@@ -236,7 +236,7 @@ TEST_F(GpuPassAhead, answers_are_the_same_with_drafts) {
 TEST_F(GpuPassAhead, answers_are_the_same_beside_one_that_is_cancelled) {
   expect_same([&] {
     std::vector<Answer> answers(3);
-    Gate gate;
+    NewsGate gate;
     Answer holding;
     hold(gate, holding);
     Request leaving = request("Once upon a time", 100);
@@ -279,7 +279,7 @@ const GpuPlatform& platform_with_wrong_picks() {
     GpuKernels wrong = *test_gpus().kernels;
     wrong.draw_tokens = [](void* stream, const GpuDraw& draw) {
       test_gpus().kernels->draw_tokens(stream, draw);
-      static_cast<HostStream*>(stream)->enqueue_library([draw] {
+      static_cast<LaunchStream*>(stream)->enqueue_library([draw] {
         const size_t first = draw.result_offset == nullptr ? 0 : *draw.result_offset;
         auto* const drawn =
             reinterpret_cast<GpuDrawn*>(reinterpret_cast<std::byte*>(draw.drawn) + first);
@@ -322,7 +322,7 @@ TEST_F(GpuPassAhead, a_gpu_that_is_lost_ends_the_engine_at_any_call) {
     SCOPED_TRACE(calls);
     Answer answers[2];
     engine();
-    Gate gate;
+    NewsGate gate;
     Answer holding;
     hold(gate, holding, 100);
     for (Answer& answer : answers) submit(request("Once", 100), answer);

@@ -132,7 +132,7 @@ TEST_F(RefusedMemoryOfEngine, a_refusal_costs_a_measurement_and_not_the_engine) 
 TEST_F(EngineTest, a_cancel_takes_no_memory) {
   std::array<Answer, 4> answers;
   std::array<RequestId, 3> ids = {};
-  Gate gate;
+  NewsGate gate;
   hold(gate, answers[3]);
   for (size_t i = 0; i < ids.size(); ++i) {
     submit(request("told to end", 100), answers[i]);

@@ -57,7 +57,7 @@ ApiResult<void> post_messages(Call& call) {
   AnswerPlan plan{.requests = std::move(turns.requests),
                   .slot = turns.slot,
                   .constraint = std::move(turns.constraint)};
-  MessageHead head = message_head(std::move(prepared->name), prepared->max_tokens);
+  AnthropicHead head = anthropic_head(std::move(prepared->name), prepared->max_tokens);
   if (!prepared->stream) {
     MessagesBody writer(std::move(turns.rules), std::move(head));
     return answer_whole(call, std::move(plan), writer);

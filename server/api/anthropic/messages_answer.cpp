@@ -8,7 +8,7 @@
 namespace lockstep {
 namespace {
 
-Json message(const MessageHead& head, Json content, Json stop_reason, Json stop_sequence,
+Json message(const AnthropicHead& head, Json content, Json stop_reason, Json stop_sequence,
              Json usage) {
   return {{"id", head.id},
           {"type", "message"},
@@ -20,7 +20,7 @@ Json message(const MessageHead& head, Json content, Json stop_reason, Json stop_
           {"usage", std::move(usage)}};
 }
 
-Json stop_reason(const MessageHead& head, const Output& last, size_t calls) {
+Json stop_reason(const AnthropicHead& head, const Output& last, size_t calls) {
   if (last.finish == FinishReason::kLength) {
     // max_tokens was cut to what the context could hold.
     return last.generated_tokens < head.max_tokens ? "model_context_window_exceeded" : "max_tokens";
@@ -43,21 +43,22 @@ std::string event(std::string_view type, Json members) {
 
 }  // namespace
 
-MessageHead message_head(std::string model, uint32_t max_tokens) {
-  return MessageHead{.id = random_id("msg_"), .model = std::move(model), .max_tokens = max_tokens};
+AnthropicHead anthropic_head(std::string model, uint32_t max_tokens) {
+  return AnthropicHead{
+      .id = random_id("msg_"), .model = std::move(model), .max_tokens = max_tokens};
 }
 
-Json opening_message(const MessageHead& head, const AnswerUsage& usage) {
+Json opening_message(const AnthropicHead& head, const AnswerUsage& usage) {
   return message(head, Json::array(), nullptr, nullptr, message_usage(usage));
 }
 
-Json finished_message(const MessageHead& head, const Output& last, Json content, size_t calls,
+Json finished_message(const AnthropicHead& head, const Output& last, Json content, size_t calls,
                       const AnswerUsage& usage) {
   return message(head, std::move(content), stop_reason(head, last, calls), stop_sequence(last),
                  message_usage(usage));
 }
 
-Json message_stop(const MessageHead& head, const Output& last, size_t calls) {
+Json message_stop(const AnthropicHead& head, const Output& last, size_t calls) {
   return {{"stop_reason", stop_reason(head, last, calls)}, {"stop_sequence", stop_sequence(last)}};
 }
 
@@ -98,7 +99,7 @@ std::string MessagesBody::body(const std::vector<Output>& whole, const AnswerUsa
   return to_text(finished_message(head_, answer, std::move(content), turn.calls.size(), usage));
 }
 
-MessagesStream::MessagesStream(TurnRules rules, MessageHead head)
+MessagesStream::MessagesStream(TurnRules rules, AnthropicHead head)
     : BlockStream(std::move(rules)), head_(std::move(head)) {}
 
 std::string MessagesStream::opening(const AnswerUsage& usage) {

@@ -16,22 +16,22 @@
 namespace lockstep {
 
 // The members that all parts of one message share.
-struct MessageHead {
+struct AnthropicHead {
   std::string id;
   std::string model;        // as the request named it
   uint32_t max_tokens = 0;  // as the request asked for
 };
 
 // The head of a message that starts now.
-MessageHead message_head(std::string model, uint32_t max_tokens);
+AnthropicHead anthropic_head(std::string model, uint32_t max_tokens);
 
 // A message before anything is generated, and one that is complete; `calls`: how many it holds.
-Json opening_message(const MessageHead& head, const AnswerUsage& usage);
-Json finished_message(const MessageHead& head, const Output& last, Json content, size_t calls,
+Json opening_message(const AnthropicHead& head, const AnswerUsage& usage);
+Json finished_message(const AnthropicHead& head, const Output& last, Json content, size_t calls,
                       const AnswerUsage& usage);
 
 // {"stop_reason","stop_sequence"}.
-Json message_stop(const MessageHead& head, const Output& last, size_t calls);
+Json message_stop(const AnthropicHead& head, const Output& last, size_t calls);
 
 // Tokens that came from the cache are counted apart from the input.
 Json message_usage(const AnswerUsage& usage);
@@ -43,20 +43,20 @@ Json call_block(const std::string& function, Json input);
 // The whole answer of POST /v1/messages: a message with its content blocks.
 class MessagesBody final : public BodyWriter {
  public:
-  MessagesBody(TurnRules rules, MessageHead head)
+  MessagesBody(TurnRules rules, AnthropicHead head)
       : rules_(std::move(rules)), head_(std::move(head)) {}
 
   std::string body(const std::vector<Output>& whole, const AnswerUsage& usage) override;
 
  private:
   TurnRules rules_;
-  MessageHead head_;
+  AnthropicHead head_;
 };
 
 // The stream of POST /v1/messages: the events that build a message and its content blocks.
 class MessagesStream final : public BlockStream {
  public:
-  MessagesStream(TurnRules rules, MessageHead head);
+  MessagesStream(TurnRules rules, AnthropicHead head);
 
   std::string opening(const AnswerUsage& usage) override;
   std::string ending(const AnswerUsage& usage) override;
@@ -71,7 +71,7 @@ class MessagesStream final : public BlockStream {
  private:
   std::string delta(Json members) const;
 
-  MessageHead head_;
+  AnthropicHead head_;
   size_t index_ = 0;  // of the block that is open, or comes next
 };
 

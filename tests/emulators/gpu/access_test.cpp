@@ -21,7 +21,7 @@ std::string run_one(const std::string& body, std::vector<uint32_t>* result = nul
 }
 
 Fault fault_of(const std::string& body) {
-  Allocations memory;
+  TestMemory memory;
   const uint64_t address = memory.add(64);
   const Module module =
       parsed(kernel_text("ld.param.u64 %rd0, [p0]; mov.u32 %r0, bytes;\n" + body));
@@ -153,7 +153,7 @@ TEST(PtxAccesses, lanes_may_reach_several_allocations_but_none_that_is_not_there
     st.global.u32 [%rd3], %r0;
   )",
                                            3));
-  Allocations memory;
+  TestMemory memory;
   const uint64_t even = memory.add(128);
   const uint64_t odd = memory.add(128);
   ASSERT_EQ(run_block(small_launch(module, {even, odd, odd}), memory), "");
@@ -248,7 +248,7 @@ TEST(PtxAccesses, unwritten_shared_memory_is_refused_or_holds_anything) {
   EXPECT_THAT(run_one("st.shared.u16 [%r0+6], 1; ld.shared.u32 %r1, [%r0+4];"),
               HasSubstr("reads 4 bytes at 0x404, shared memory that nobody has written"));
   EXPECT_EQ(run_one("st.shared.u32 [%r0+4], 1; ld.shared.u16 %rs1, [%r0+6];"), "");
-  Allocations memory;
+  TestMemory memory;
   const uint64_t address = memory.add(4);
   const Module module = parsed(kernel_text(
       "ld.param.u64 %rd0, [p0]; ld.shared.u32 %r1, [bytes]; st.global.u32 [%rd0], %r1;"));
@@ -373,7 +373,7 @@ TEST(PtxAccesses, parameters_are_read_by_their_names_and_by_their_addresses) {
   EXPECT_EQ(parameters[1].offset, 16u);
   EXPECT_EQ(parameters[1].bytes, 32u);
   EXPECT_EQ(parameters[2].offset, 48u);
-  Allocations memory;
+  TestMemory memory;
   const uint64_t to = memory.add(128);
   Launch launch = small_launch(module, {to, 0, 0x0000030100000001, 3, 0x1100000010, 0x1300000012});
   launch.parameters.push_back(std::byte{200});

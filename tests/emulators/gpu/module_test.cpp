@@ -164,7 +164,7 @@ DONE:
 
 TEST(PtxModules, functions_are_called_with_values_and_give_some_back) {
   const Module module = parsed(kCall);
-  Allocations memory;
+  TestMemory memory;
   const uint64_t to = memory.add(64);
   ASSERT_EQ(run_block(small_launch(module, {to}, {8, 1, 1}), memory), "");
   const auto* const values = memory.at<uint32_t>(to);
@@ -178,7 +178,7 @@ TEST(PtxModules, a_modules_constants_are_not_written) {
   const Module module = parsed(
       ".version 9.0\n.target sm_90a\n.global .align 4 .b8 table[8] = {1};\n"
       ".entry k() { .reg .b64 %rd<2>; mov.u64 %rd1, table; st.global.u32 [%rd1], 5; ret; }");
-  Allocations memory;
+  TestMemory memory;
   EXPECT_THAT(run_block(small_launch(module, {}), memory), HasSubstr("a constant of the module"));
 }
 
@@ -192,7 +192,7 @@ TEST(PtxModules, shared_variables_lie_before_what_the_launch_gives) {
       "%r0;"
       "ret; }");
   EXPECT_EQ(module.find("k")->static_shared_bytes(), 32u);
-  Allocations memory;
+  TestMemory memory;
   const uint64_t to = memory.add(8);
   EXPECT_EQ(run_block(small_launch(module, {to}, {1, 1, 1}, 4), memory), "");
   EXPECT_EQ(memory.at<uint32_t>(to)[1] - memory.at<uint32_t>(to)[0], 32u);
@@ -206,7 +206,7 @@ TEST(PtxModules, failures_name_the_source_where_the_text_does) {
       "bar.warp.sync 0;\n.loc\t1 21 3\nret;\n}\n"
       ".file\t1 \"/somewhere/rows.inl.h\"\n.file\t2 \"/somewhere/gpu_code.h\"\n"
       ".section\t.debug_str\n{\n$L__info_string0:\n.b8 95,90,0\n}\n.section\t.debug_loc { }\n");
-  Allocations memory;
+  TestMemory memory;
   EXPECT_THAT(run_block(small_launch(module, {}), memory),
               HasSubstr("line 7: `bar.warp.sync 0` (gpu_code.h:78): thread"));
 }

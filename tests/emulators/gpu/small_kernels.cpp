@@ -9,14 +9,14 @@
 
 namespace lockstep::ptx {
 
-uint64_t Allocations::add(size_t bytes) {
+uint64_t TestMemory::add(size_t bytes) {
   const uint64_t address = next_;
   allocations_[address] = std::vector<uint64_t>((bytes + 7) / 8);
   next_ += (bytes + 4096) / 4096 * 4096 + 4096;
   return address;
 }
 
-MemoryRange Allocations::find(uint64_t address) {
+MemoryRange TestMemory::find(uint64_t address) {
   const auto after = allocations_.upper_bound(address);
   if (after == allocations_.begin()) return {};
   auto& [begin, words] = *std::prev(after);
@@ -70,7 +70,7 @@ std::string run_block(const Launch& launch, Memory& memory, Size3 index, uint64_
 
 std::string run_body(std::string_view body, size_t bytes, std::vector<uint32_t>* result,
                      Size3 block, uint32_t dynamic_shared_bytes, uint64_t seed) {
-  Allocations memory;
+  TestMemory memory;
   const uint64_t address = memory.add(bytes);
   const Module module = parsed(kernel_text(body));
   const Launch launch = small_launch(module, {address}, block, dynamic_shared_bytes);
@@ -106,7 +106,7 @@ std::vector<uint64_t> evaluate(std::string_view instruction, std::vector<uint32_
   std::string body = "mov.u32 %r60, %tid.x; mul.wide.u32 %rd30, %r60, 8;\n";
   std::string statement = fmt::format("{} {}", instruction, register_of(widths[0], 0));
   std::vector<uint64_t> parameters;
-  Allocations memory;
+  TestMemory memory;
   parameters.push_back(memory.add(count * sizeof(uint64_t)));
   for (size_t i = 0; i < operands.size(); ++i) {
     parameters.push_back(memory.add(operands[i]));

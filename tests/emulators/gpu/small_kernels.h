@@ -16,8 +16,8 @@
 
 namespace lockstep::ptx {
 
-// Allocations at addresses that are the host's nowhere. Beside each lies nothing.
-class Allocations final : public Memory {
+// Memory at addresses that are the host's nowhere. Beside each lies nothing.
+class TestMemory final : public Memory {
  public:
   // The bytes are 0. The address is a multiple of 256.
   uint64_t add(size_t bytes);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 
 namespace lockstep {
 namespace {
@@ -26,7 +26,7 @@ constexpr int kGarbage = 0xFF;  // NaN in every format of floats; the largest co
 
 // An enqueued step: a kernel of gpu_code.h, or other work.
 struct Step {
-  HostStream::Kernel begin = nullptr;    // or none, and
+  LaunchStream::Kernel begin = nullptr;  // or none, and
   std::function<bool()> work = nullptr;  // false: it is not done yet
   bool is_launch = false;
   bool lets_next_begin = false;  // a kernel that follows it, before it is done
@@ -116,7 +116,7 @@ class HostEvent final : public GpuEvent {
   std::shared_ptr<EventRounds> rounds_ = std::make_shared<EventRounds>();
 };
 
-class HostDeviceStream final : public GpuStream, public HostStream {
+class HostDeviceStream final : public GpuStream, public LaunchStream {
  public:
   explicit HostDeviceStream(HostGpu& gpu) : gpu_(gpu) {}
   ~HostDeviceStream() override {
@@ -127,7 +127,7 @@ class HostDeviceStream final : public GpuStream, public HostStream {
   HostDeviceStream(const HostDeviceStream&) = delete;
   HostDeviceStream& operator=(const HostDeviceStream&) = delete;
 
-  void* handle() override { return static_cast<HostStream*>(this); }
+  void* handle() override { return static_cast<LaunchStream*>(this); }
   Result<void> copy(void* to, const void* from, size_t bytes) override;
   Result<void> clear(void* to, size_t bytes) override;
   Result<void> record(GpuEvent& event) override;

@@ -6,7 +6,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/kernels/gpu_matrix.h"
 #include "engine/kernels/packed_matrix.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 
 namespace lockstep::test {
 namespace {
@@ -17,7 +17,7 @@ constexpr std::byte kUnfilled{0xFF};
 
 // Does what gpu_pack_rows() does, as gpu_matrix_test shows; this runs under sanitizers as well.
 void pack_rows_when_due(void* stream, const GpuPacking& packing) {
-  static_cast<HostStream*>(stream)->enqueue_library([packing] { pack_gpu_rows(packing); });
+  static_cast<LaunchStream*>(stream)->enqueue_library([packing] { pack_gpu_rows(packing); });
 }
 
 size_t slice_bytes(const Weight& weight, const WeightSlice& slice, bool on_gpu) {

@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 constexpr uint64_t kMiB = 1U << 20U;
 constexpr uint64_t kGiB = 1U << 30U;
 
-const DecoderShape k8b = {"8b", 32, 4096, 14336, 32, 8, 128, 128256};
-const DecoderShape k7b = {"7b", 28, 3584, 18944, 28, 4, 128, 152064};
-const DecoderShape k1b = {"1b", 16, 2048, 8192, 32, 8, 64, 128256};
-const DecoderShape kHalfB = {"0.5b", 24, 1024, 4864, 16, 2, 64, 151936};
+const PaperShape k8b = {"8b", 32, 4096, 14336, 32, 8, 128, 128256};
+const PaperShape k7b = {"7b", 28, 3584, 18944, 28, 4, 128, 152064};
+const PaperShape k1b = {"1b", 16, 2048, 8192, 32, 8, 64, 128256};
+const PaperShape kHalfB = {"0.5b", 24, 1024, 4864, 16, 2, 64, 151936};
 
 struct Pools {
   uint64_t gib_2mib = 0;
@@ -87,7 +87,7 @@ class MemoryFit : public ::testing::Test {
 
 TEST_F(MemoryFit, an_automatic_context_fills_every_pool_and_fits) {
   constexpr uint64_t kFree = 6 * kGiB;
-  for (const DecoderShape& shape : {k8b, k7b, k1b, kHalfB}) {
+  for (const PaperShape& shape : {k8b, k7b, k1b, kHalfB}) {
     const Model model = make_model(shape);
     for (const int nodes : {1, 2}) {
       for (uint64_t gib = 8; gib <= 128; gib += 12) {
@@ -108,7 +108,7 @@ TEST_F(MemoryFit, an_automatic_context_fills_every_pool_and_fits) {
 
 // As Gemma 3's 27B: 62 layers, each sixth of which sees all tokens, the others 1,024.
 TEST_F(MemoryFit, windows_take_a_quarter_of_a_long_contexts_cache_or_less) {
-  DecoderShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
+  PaperShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
   options_.sequence_count = 1;
   const auto cache_bytes = [&] {
     const Model model = make_model(shape);
@@ -128,7 +128,7 @@ TEST_F(MemoryFit, windows_take_a_quarter_of_a_long_contexts_cache_or_less) {
 
 // With little memory, windows leave space for a longer automatic context.
 TEST_F(MemoryFit, windows_make_the_automatic_context_longer) {
-  DecoderShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
+  PaperShape shape = {"27b", 62, 5376, 21504, 32, 16, 128, 262144};
   options_.sequence_count = 1;
   const auto context = [&] {
     return sized(make_model(shape), machine(1, {.gib_2mib = 26}, kGiB), {kGiB}).context_tokens;
@@ -187,7 +187,7 @@ TEST_F(MemoryFit, simulated_ranks_share_a_pool) {
 
 TEST_F(MemoryFit, an_automatic_context_fills_pools_of_1_gib_pages) {
   constexpr uint64_t kFree = 2 * kGiB;
-  for (const DecoderShape& shape : {k8b, k1b}) {
+  for (const PaperShape& shape : {k8b, k1b}) {
     const Model model = make_model(shape);
     for (const int nodes : {1, 2}) {
       for (uint64_t gib = 8; gib <= 64; gib += 7) {

@@ -28,12 +28,12 @@ namespace {
 
 constexpr uint64_t kMiB = 1U << 20U;
 
-const DecoderShape kTiny = {"tiny", 1, 256, 256, 8, 4, 32, 512};
-const DecoderShape kSmall = {"small", 4, 1024, 2816, 16, 8, 64, 32000};
+const PaperShape kTiny = {"tiny", 1, 256, 256, 8, 4, 32, 512};
+const PaperShape kSmall = {"small", 4, 1024, 2816, 16, 8, 64, 32000};
 // Its weights are small and its cache is large.
-const DecoderShape kWide = {"wide", 3, 512, 512, 16, 16, 64, 2000};
+const PaperShape kWide = {"wide", 3, 512, 512, 16, 16, 64, 2000};
 // Its heads cannot be of q8_0.
-const DecoderShape kOdd = {"odd", 2, 512, 1024, 32, 8, 40, 4000};
+const PaperShape kOdd = {"odd", 2, 512, 1024, 32, 8, 40, 4000};
 
 size_t measured_gpus = 0;
 
@@ -304,7 +304,7 @@ const std::vector<Shortage> kShortages = {
 
 TEST_F(MemoryRemedies, are_enough_on_nodes) {
   size_t refusals = 0;
-  for (const DecoderShape& shape : {kSmall, kWide, kOdd}) {
+  for (const PaperShape& shape : {kSmall, kWide, kOdd}) {
     const Model model = make_model(shape);
     for (const int nodes : {1, 2, 4}) {
       for (const EngineOptions& options : options_on({"cpu"}, static_cast<size_t>(nodes), 0)) {
@@ -367,7 +367,7 @@ TEST_F(MemoryRemedies, of_too_few_pages_are_enough) {
 
 TEST_F(MemoryRemedies, are_enough_on_gpus_and_beside_them) {
   size_t refusals = 0;
-  for (const DecoderShape& shape : {kSmall, kWide}) {
+  for (const PaperShape& shape : {kSmall, kWide}) {
     const Model model = make_model(shape);
     for (const int nodes : {1, 2}) {
       for (const int gpus : {1, 2}) {

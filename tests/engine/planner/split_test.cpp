@@ -9,7 +9,7 @@
 namespace lockstep {
 namespace {
 
-struct DecoderShape {
+struct PaperShape {
   Format format = Format::kQ8_0;
   size_t columns = 512;
   size_t heads = 8;
@@ -28,7 +28,7 @@ struct Decoder {
 };
 
 // One layer with biases, tied embeddings.
-Decoder make_decoder(const DecoderShape& shape) {
+Decoder make_decoder(const PaperShape& shape) {
   Decoder d;
   Graph& graph = d.graph;
   const size_t query_columns = shape.heads * shape.head_dimension;

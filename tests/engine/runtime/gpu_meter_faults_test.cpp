@@ -12,7 +12,7 @@
 #include "engine/runtime/gpu/gpu_program.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_matrix_library.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 #include "tests/engine/machine/host_device.h"
 #include "tests/engine/machine/simulated_gpus.h"
 #include "tests/engine/runtime/test_gpus.h"
@@ -122,7 +122,7 @@ class LookingLibrary final : public GpuMatrixLibrary {
     return {};
   }
   void multiply(void* stream, const GpuMatrixProduct& product) override {
-    static_cast<HostStream*>(stream)->enqueue_library([product] {
+    static_cast<LaunchStream*>(stream)->enqueue_library([product] {
       ++products;
       last = product;
       elements.clear();
@@ -200,7 +200,7 @@ TEST_F(GpuMeterFaultsTest, figures_are_of_what_is_done_and_not_of_what_is_asked_
 TEST_F(GpuMeterFaultsTest, cuda_is_not_asked_for_more_at_once_than_it_takes) {
   GpuKernels kernels = *test_gpus().kernels;
   kernels.read_memory = [](void* stream, const GpuRead&) {
-    static_cast<HostStream*>(stream)->enqueue_library([] {});
+    static_cast<LaunchStream*>(stream)->enqueue_library([] {});
   };
   GpuPlatform platform = test_gpus();
   platform.kernels = &kernels;

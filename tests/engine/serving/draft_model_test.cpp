@@ -89,7 +89,7 @@ TEST_F(DraftModelTest, sequences_that_share_a_prefix_share_what_it_has_read) {
   options_.arithmetic = "exact";
   draft_by(same_);
   std::vector<std::unique_ptr<Answer>> answers;
-  Gate gate;
+  NewsGate gate;
   Answer held;
   hold(gate, held);
   for (size_t number = 0; number < 8; ++number) {
@@ -122,7 +122,7 @@ TEST_F(DraftModelTest, changes_no_answers_beside_others_with_few_pages) {
         options_.speculate = speculate;
         options_.kv_pages = 6;  // of sequences of up to three
         std::vector<std::unique_ptr<Answer>> answers;
-        Gate gate;
+        NewsGate gate;
         Answer held;
         hold(gate, held);
         for (size_t number = 0; number < kDraftedRequests; ++number) {

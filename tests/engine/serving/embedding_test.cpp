@@ -334,7 +334,7 @@ TEST_F(EmbeddingTest, of_numbers_that_are_none_ends_its_request_alone) {
 TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
   options_.sequence_count = 1;
   options_.waiting_requests = 2;
-  Gate gate;
+  NewsGate gate;
   Answer first;
   ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   std::vector<std::unique_ptr<Answer>> answers;
@@ -359,7 +359,7 @@ TEST_F(EmbeddingTest, many_together_take_one_place_in_the_queue) {
 }
 
 TEST_F(EmbeddingTest, can_be_cancelled_and_ends_at_its_deadline) {
-  Gate gate;
+  NewsGate gate;
   Answer running;
   ASSERT_NO_FATAL_FAILURE(hold(gate, running, 20));
   Answer cancelled;

@@ -45,7 +45,7 @@ class PredictingServingTest : public SpeculationTest {
   }
   void expect_answers_together(const std::vector<Heard>& plain) {
     std::vector<std::unique_ptr<Answer>> answers;
-    Gate gate;
+    NewsGate gate;
     Answer held;
     hold(gate, held);
     for (size_t number = 0; number < kRequests; ++number) {

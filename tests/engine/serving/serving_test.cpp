@@ -148,7 +148,7 @@ TEST_F(ServingTest, tenants_that_share_prefixes_take_turns) {
     };
     ASSERT_TRUE(engine().submit(std::move(asked)).has_value());
   };
-  Gate gate;
+  NewsGate gate;
   hold(gate, answers[0]);
   for (size_t number = 1; number < 4; ++number) ask("many", answers[number]);
   ask("few", answers[4]);
@@ -271,7 +271,7 @@ TEST_F(ServingTest, a_request_ends_at_its_deadline) {
 
 TEST_F(ServingTest, a_request_that_waits_past_its_deadline_is_not_computed) {
   options_.sequence_count = 1;
-  Gate gate;
+  NewsGate gate;
   Answer first;
   ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   Answer late;
@@ -291,7 +291,7 @@ TEST_F(ServingTest, full_queues_refuse_whole_calls_and_say_when_to_come_again) {
   options_.waiting_requests = 3;
   options_.waiting_prompt_tokens = 100;
   EXPECT_FALSE(answer_to(request("how fast it is", 4)).empty());
-  Gate gate;
+  NewsGate gate;
   Answer first;
   ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   wait_until([&] { return engine().statistics().waiting_prompt_tokens == 0; });
@@ -332,7 +332,7 @@ TEST_F(ServingTest, full_queues_refuse_whole_calls_and_say_when_to_come_again) {
 TEST_F(ServingTest, what_may_wait_can_be_changed_while_it_runs) {
   options_.sequence_count = 1;
   options_.waiting_requests = 0;
-  Gate gate;
+  NewsGate gate;
   Answer first;
   ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   wait_until([&] { return engine().statistics().waiting_prompt_tokens == 0; });
@@ -356,7 +356,7 @@ TEST_F(ServingTest, the_heartbeat_goes_on_when_idle_and_not_when_held_up) {
   const double start = engine().statistics().heartbeat_timestamp_seconds;
   EXPECT_GT(start, 1e9);
   wait_until([&] { return engine().statistics().heartbeat_timestamp_seconds > start + 0.1; });
-  Gate gate;
+  NewsGate gate;
   Answer answer;
   ASSERT_NO_FATAL_FAILURE(hold(gate, answer));
   wait_until([&] { return engine().statistics().heartbeat_age_seconds > 1; });

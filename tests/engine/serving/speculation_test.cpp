@@ -30,7 +30,7 @@ class DrafterTest : public SpeculationTest {
     options_.kv_pages = 6;  // of sequences of up to three
     engine_.reset();
     std::vector<std::unique_ptr<Answer>> answers;
-    Gate gate;
+    NewsGate gate;
     Answer held;
     hold(gate, held);
     for (size_t number = 0; number < count; ++number) {
@@ -268,7 +268,7 @@ TEST_F(DrafterTest, a_long_prediction_is_told_to_a_drafter_in_pieces) {
 TEST_F(DrafterTest, predictions_count_among_what_may_wait) {
   options_.sequence_count = 1;
   options_.waiting_prompt_tokens = 100;
-  Gate gate;
+  NewsGate gate;
   Answer first;
   ASSERT_NO_FATAL_FAILURE(hold(gate, first));
   Request asked = request("x", 1);

@@ -93,7 +93,7 @@ TEST_F(StatesServingTest, answers_beside_others_with_few_pages_have_the_bits_of_
     options_.sequence_count = 3;
     options_.batch_tokens = 24;
     std::array<Answer, kStateRequests> answers;
-    Gate gate;
+    NewsGate gate;
     Answer held;
     hold(gate, held);
     for (size_t number = kStateRequests; number-- > 0;) submit(nth(number), answers[number]);

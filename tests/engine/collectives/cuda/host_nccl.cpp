@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine/base/check.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 
 namespace lockstep {
 
@@ -85,7 +85,7 @@ class HostNcclRanks final : public NcclRanks {
     if (stream == nullptr) {
       CHECK(timed(), "rank {}: others do not come to its call", rank);
     } else {
-      static_cast<HostStream*>(stream)->enqueue_waiting(std::move(timed));
+      static_cast<LaunchStream*>(stream)->enqueue_waiting(std::move(timed));
     }
   }
 

@@ -62,7 +62,7 @@ class HostNccl {
 };
 
 HostNccl& host_nccl();
-// `stream` of its calls: a HostStream, or null: at once.
+// `stream` of its calls: a LaunchStream, or null: at once.
 Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
                                                   std::chrono::nanoseconds deadline);
 

@@ -19,7 +19,7 @@
 #include "engine/kernels/cuda/gpu_words.h"
 #include "engine/tensor/format.h"
 #include "tests/engine/kernels/cuda/host_grid.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 
 #define GPU_FUNCTION inline
 #define GPU_KERNEL
@@ -378,7 +378,7 @@ inline size_t shared_bytes_most() {
   return 227 * 1024;
 }
 
-// `stream`: a HostStream, or null: at once.
+// `stream`: a LaunchStream, or null: at once.
 template <typename... Parameters, typename... Arguments>
 void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
             Arguments&&... arguments) {
@@ -389,7 +389,7 @@ void launch(void* stream, const Grid& grid, void (*kernel)(Parameters...),
     return [begun = std::move(begun)] { begun->finish(); };
   };
   if (stream == nullptr) return begin()();
-  static_cast<HostStream*>(stream)->enqueue_kernel(std::move(begin));
+  static_cast<LaunchStream*>(stream)->enqueue_kernel(std::move(begin));
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 
 #include "engine/base/check.h"
 #include "engine/tensor/format.h"
-#include "tests/engine/kernels/cuda/host_stream.h"
+#include "tests/engine/kernels/cuda/launch_stream.h"
 
 namespace lockstep {
 namespace {
@@ -70,7 +70,7 @@ class HostMatrixLibrary final : public GpuMatrixLibrary {
       return;
     }
     if (stream == nullptr) return multiply_now(product);
-    static_cast<HostStream*>(stream)->enqueue_library([product] { multiply_now(product); });
+    static_cast<LaunchStream*>(stream)->enqueue_library([product] { multiply_now(product); });
   }
 
   Result<void> state() const override { return state_; }

@@ -56,7 +56,7 @@ Json build(const std::vector<Json>& events) {
 Json message_of(const TurnRules& rules, std::string_view text, FinishReason finish,
                 uint32_t max_tokens = 4) {
   const AnswerUsage usage{.prompt_tokens = 5, .cached_tokens = 2, .generated_tokens = 4};
-  const MessageHead head = message_head("m", max_tokens);
+  const AnthropicHead head = anthropic_head("m", max_tokens);
   MessagesBody whole(rules, head);
   Json body = *parse_json(whole.body({output_of(std::string(text), finish)}, usage));
   MessagesStream writer(rules, head);

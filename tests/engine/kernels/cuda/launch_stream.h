@@ -5,9 +5,9 @@
 
 namespace lockstep {
 
-class HostStream {
+class LaunchStream {
  public:
-  virtual ~HostStream() = default;
+  virtual ~LaunchStream() = default;
 
   // Runs what a kernel may do before the launches before it are done, and gives the rest, which is
   // run once, by the same thread.
