@@ -106,6 +106,9 @@ void HostExchange::exchange() {
     result_ = rows_.result();
     return;
   }
+  // Where rows have not come, what was computed of them since is not to go.
+  result_ = rows_.result();
+  if (!result_) return;
   const auto start = std::chrono::steady_clock::now();
   taken_.reset();
   result_ = exchange_with_all(rounds_[round]);

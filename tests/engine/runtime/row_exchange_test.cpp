@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
 #include <thread>
 
+#include "engine/runtime/hosts/host_exchange.h"
 #include "tests/engine/runtime/loopback_hosts.h"
 
 namespace lockstep {
@@ -154,6 +156,38 @@ TEST(RowExchange, small_batches_are_not_cut) {
   EXPECT_EQ(hosts.sent_bytes(0), 0U);
   host.exchange.await(kBlockRows);
   host.exchange.await_all();
+}
+
+// The last step's rows the first host alone brings, all at once: not where it has computed them of
+// rows that have not come.
+TEST(RowExchange, what_is_computed_of_rows_that_have_not_come_is_not_sent) {
+  std::vector<Plan> plans = {plan_of(0), plan_of(1)};
+  for (Plan& plan : plans) {
+    auto& last = std::get<FormStep>(plan.steps.back().work);
+    last.rows = Rows::kExperts;
+    last.routing.chosen_count = 1;
+    if (plan.rank == 1) last.output.columns = 0;
+  }
+  const Batch batch = prompt();
+  for (const bool come : {true, false}) {
+    SCOPED_TRACE(come);
+    LoopbackHosts hosts(kHosts, std::chrono::milliseconds(come ? 60'000 : 20));
+    Host two(hosts, 1, batch, 2);
+    if (come) two.exchange.end_round(0);
+    while (come && hosts.sent_bytes(1) < kRows * kHalfBytes) two.exchange.carry(0, {0, 1}, 0, 1);
+    std::vector<float> memory(kRows * kWidth);
+    ArenaAddresses addresses;
+    addresses[Arena::kExchange] = reinterpret_cast<uintptr_t>(memory.data());
+    HostExchange one(hosts.group(0), {.of_host = {{0, 1}, {1, 2}}, .host = 0}, plans, kBlockRows);
+    one.bind({addresses});
+    ASSERT_TRUE(one.begin_pass(batch));
+    one.exchange();
+    one.rows().await_all();
+    const size_t sent = hosts.sent_bytes(0);
+    one.exchange();
+    EXPECT_EQ(hosts.sent_bytes(0), sent + (come ? kRows * kHalfBytes : 0));
+    EXPECT_EQ(one.finish_pass().has_value(), come);
+  }
 }
 
 }  // namespace
