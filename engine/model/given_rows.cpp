@@ -9,8 +9,8 @@ namespace lockstep {
 namespace {
 
 constexpr const char* kRemedy =
-    "it was made for another model. Use the one that was made for this model, or leave "
-    "--draft-model out";
+    "it was made for another model. Use the one that was made for this model, or another drafter, "
+    "as --speculate ngram";
 
 Result<void> add_layers(const Model& model, const Model& draft, std::vector<ValueId>& values) {
   const std::vector<size_t>& layers = draft.given.layers;

@@ -1,5 +1,7 @@
 #include "engine/placement/draft_file.h"
 
+#include <fmt/format.h>
+
 #include <string>
 #include <utility>
 #include <vector>
@@ -29,12 +31,11 @@ Result<DraftFile> open_block(const EngineOptions& options, const GgufFile& file,
     return invalid_input("a block of the model is to draft (speculate {}), but {}{}",
                          options.speculate, reason, remedy);
   };
-  constexpr std::string_view kAnother = ". Use another drafter, as --speculate ngram";
   auto opened = GgufFile::open(file.parts().front());
   if (!opened) return std::unexpected(opened.error());
   auto built =
       build_predicting_block({.file = *opened, .context_tokens = options.context_tokens}, 0);
-  if (!built) return refuse(built.error().message, kAnother);
+  if (!built) return refuse(built.error().message, fmt::format(". Use {}", kOtherDrafter));
   built->graph.keep_all_keys();
   if (auto fits = check_draft_models(model, *built); !fits) return refuse(fits.error().message, "");
   return DraftFile{std::move(*opened), std::move(*built)};
@@ -87,7 +88,8 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, Mo
   if (!given->empty() && options.hosts.is_group()) {
     return invalid_input(
         "it reads rows that layers of the model keep, and several hosts compute together, of which "
-        "each keeps its own part. Use a smaller model that drafts, or leave --draft-model out");
+        "each keeps its own part. Use a smaller model with --speculate draft, or {}",
+        kOtherDrafter);
   }
   if (auto fits = check_draft_models(model, *built); !fits) return std::unexpected(fits.error());
   for (const ValueId value : *given) model.graph.keep(value);

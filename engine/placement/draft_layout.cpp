@@ -37,11 +37,6 @@ bool fits_heads(const KvFormats& format, const Graph& graph) {
 
 }  // namespace
 
-std::string_view without_draft(const Model& draft) {
-  const bool is_block = draft.graph.given_columns() > 0 && draft.given.is_of_own_block();
-  return is_block ? "use another drafter, as --speculate ngram" : "leave --draft-model out";
-}
-
 Result<void> check_draft_models(const Model& model, const Model& draft) {
   const bool reads_rows = draft.graph.given_columns() > 0;
   for (const auto& [which, one] :
@@ -50,25 +45,24 @@ Result<void> check_draft_models(const Model& model, const Model& draft) {
     const bool is_read = reads_rows && &one == &model;
     const std::string_view obstacle = obstacle_of(one, is_read ? &draft.given : nullptr);
     if (obstacle.empty()) continue;
-    return invalid_input("the {} ({}) {}: tokens cannot be drafted by another model then; {}",
-                         which, one.architecture, obstacle, without_draft(draft));
+    return invalid_input("the {} ({}) {}: tokens cannot be drafted by another model then; use {}",
+                         which, one.architecture, obstacle, kOtherDrafter);
   }
   return {};
 }
 
-Result<void> check_draft_devices(const DeviceRules& rules, const Model& draft) {
+Result<void> check_draft_devices(const DeviceRules& rules) {
   if (rules.traits.takes_draft_models) return {};
   return invalid_input(
       "a draft model computes on processors alone, and GPUs are to compute: use --devices cpu, or "
       "{}",
-      without_draft(draft));
+      kOtherDrafter);
 }
 
 Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
                                   const DeviceRules& rules, const std::vector<RankPlace>& places,
                                   Strategy strategy, size_t batch_tokens) {
-  if (auto usable = check_draft_devices(rules, draft); !usable)
-    return std::unexpected(usable.error());
+  if (auto usable = check_draft_devices(rules); !usable) return std::unexpected(usable.error());
   DraftLayout made = {.model = &draft,
                       .split = {},
                       .plan_options = {},
@@ -78,7 +72,7 @@ Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
   if (!split) {
     return invalid_input(
         "the draft model cannot be split as the model is: {}. Use --ranks 1, or {}",
-        split.error().message, without_draft(draft));
+        split.error().message, kOtherDrafter);
   }
   made.split = std::move(*split);
   made.plan_options = rules.plan_options(draft, settings, batch_tokens);

@@ -5,7 +5,7 @@
 
 #include <cstddef>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/base/result.h"
@@ -29,8 +29,9 @@ struct DraftLayout {
   std::vector<RankSizes> sizes;  // by rank
 };
 
-// How to do without the drafts: "leave --draft-model out", or of a block of the model's own file.
-std::string_view without_draft(const Model& draft);
+// How to do without drafts by another model, whatever the options say: what they name by
+// `speculate` has to be there.
+inline constexpr std::string_view kOtherDrafter = "another drafter, as --speculate ngram";
 
 // Whether one model can draft for the other with its cache's pages: both generate and keep no
 // states, and pages of both keep all tokens: of the model those of a layer that sees all, of the
@@ -39,7 +40,7 @@ std::string_view without_draft(const Model& draft);
 Result<void> check_draft_models(const Model& model, const Model& draft);
 
 // Fails with kInvalidInput where these devices compute one model alone.
-Result<void> check_draft_devices(const DeviceRules& rules, const Model& draft);
+Result<void> check_draft_devices(const DeviceRules& rules);
 
 // The layout beside a model that is split so over these places and has passes of so many tokens; it
 // has no cache yet. Fails with kInvalidInput where the draft cannot be split over as many ranks, or

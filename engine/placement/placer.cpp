@@ -296,7 +296,7 @@ Result<ModelLayout> Placer::place() {
   const DeviceChoice choice = choose_devices_for(*least);
   if (settings_.draft_model != nullptr) {
     // The model does not leave the GPUs for the sake of drafts.
-    auto usable = check_draft_devices(rules_of(choice), *settings_.draft_model);
+    auto usable = check_draft_devices(rules_of(choice));
     if (!usable) return std::unexpected(usable.error());
   }
   return place_automatically(choice);

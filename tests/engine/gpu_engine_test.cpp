@@ -53,12 +53,14 @@ TEST_F(GpuEngineTest, drafts_by_a_model_or_a_block_are_refused_with_the_option_a
   };
   options_.draft_model = options_.model;
   EXPECT_THAT(refusal(), HasSubstr("a draft model computes on processors alone, and GPUs are to "
-                                   "compute: use --devices cpu, or leave --draft-model out"));
+                                   "compute: use --devices cpu, or another drafter, as "
+                                   "--speculate ngram"));
+  options_.speculate = "ngram";
+  EXPECT_EQ(refusal(), "");
   options_.draft_model.clear();
   options_.speculate = "mtp";
   options_.model = source_dir() + "/tests/fixtures/predicting/glm4moe-norms.gguf";
-  EXPECT_THAT(refusal(), HasSubstr("use --devices cpu, or use another drafter, as --speculate "
-                                   "ngram"));
+  EXPECT_THAT(refusal(), HasSubstr("use --devices cpu, or another drafter, as --speculate ngram"));
 }
 
 TEST_F(GpuEngineTest, an_answer_is_the_same_alone_and_among_others) {

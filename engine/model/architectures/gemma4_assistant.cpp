@@ -244,7 +244,7 @@ Result<size_t> check_assistant_tables(const GgufFile& file, size_t model_columns
     return invalid_input(
         "it reads embeddings of {} columns ({}.embedding_length_out) and has {} tokens, and the "
         "model's table has {} tokens of {} columns: it was made for another model. Use the one "
-        "that was made for this model, or leave --draft-model out",
+        "that was made for this model, or another drafter, as --speculate ngram",
         model_columns, kAssistant, own->rows(), table->rows(), table->columns());
   }
   return own->rows();

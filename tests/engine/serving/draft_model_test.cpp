@@ -268,7 +268,7 @@ TEST(DraftModels, a_model_whose_layers_all_have_windows_is_refused) {
   ASSERT_FALSE(refused.has_value());
   EXPECT_EQ(refused.error().message,
             "the model (made) has no layer that sees all tokens: tokens cannot be drafted by "
-            "another model then; leave --draft-model out");
+            "another model then; use another drafter, as --speculate ngram");
 }
 
 }  // namespace

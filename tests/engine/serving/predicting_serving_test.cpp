@@ -323,8 +323,14 @@ TEST_F(PredictingServingTest, by_kept_rows_is_refused_among_hosts_with_the_file_
   EXPECT_EQ(refusal(),
             options_.draft_model.string() +
                 ": it reads rows that layers of the model keep, and several hosts compute "
-                "together, of which each keeps its own part. Use a smaller model that drafts, or "
-                "leave --draft-model out");
+                "together, of which each keeps its own part. Use a smaller model with --speculate "
+                "draft, or another drafter, as --speculate ngram");
+  options_.hosts.is_checked_only = true;
+  options_.speculate = "ngram";
+  EXPECT_EQ(refusal(), "");
+  options_.speculate = "draft";
+  options_.draft_model = options_.model;
+  EXPECT_EQ(refusal(), "");
 }
 
 // No row is copied for it, and the block has no pass: its time stays as it is to the last bit.
