@@ -133,6 +133,8 @@ exec {shutil.which("clang-tidy-19")} "$@"
     assert times_read() == (0, 1)
     tree.write(".clang-tidy", (tree.root / ".clang-tidy").read_text() + "# changed\n")
     assert times_read() == (0, 1)
+    tree.write(SCRIPT, (tree.root / SCRIPT).read_text() + "# changed\n")
+    assert times_read() == (0, 1)
     database = tree.root / "build/release/compile_commands.json"
     database.write_text(database.read_text().replace("HAS_ONE", "HAS_TWO"))
     assert times_read() == (0, 1)
@@ -149,6 +151,21 @@ exec {shutil.which("clang-tidy-19")} "$@"
     database.write_text(database.read_text().replace(here, str(tree.root)))
     path["XDG_CACHE_HOME"] = here + "/cache"
     assert times_read() == (0, 0)
+
+
+def test_a_file_that_changes_before_it_is_read_is_not_remembered(tree):
+    """A program that finds the file mended when it begins to read."""
+    name = "engine/base/new.cpp"
+    tree.write("build/mended.cpp", GOOD)
+    tree.write("build/bin/clang-tidy-19", f"""#!/bin/sh
+[ "$1" = --version ] || cp {tree.root}/build/mended.cpp {tree.root}/{name}
+exec {shutil.which("clang-tidy-19")} "$@"
+""")
+    (tree.root / "build/bin/clang-tidy-19").chmod(0o755)
+    tree.write(name, BAD)
+    assert tree.run(name, PATH=f"{tree.root}/build/bin:{os.environ['PATH']}")[0] == 0
+    tree.write(name, BAD)
+    assert tree.run(name)[0] == 1
 
 
 def test_what_a_machine_lacks_is_a_skip_with_a_reason(tree):

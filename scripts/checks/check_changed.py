@@ -12,7 +12,7 @@ Flags are those of build/release, which is configured but need not be built. End
 something is found, and with 77 where clang-tidy or git's history is missing.
 
 A file in which nothing was found is not read again while all that decides that is the same: its text
-and that of every header it includes, flags, .clang-tidy, the program. Such files are remembered in
+and that of every header it includes, flags, .clang-tidy, both programs. Such files are remembered in
 $XDG_CACHE_HOME/lockstep/clang-tidy (~/.cache), by digests, for all clones.
 """
 
@@ -135,7 +135,7 @@ def digest(name, folder, flags):
         decides.update(repr((path.replace(str(ROOT), ""), len(text))).encode() + text)
 
     add("flags", " ".join(flags).replace(str(ROOT), "").encode())
-    for path in [ROOT / ".clang-tidy", *included]:
+    for path in [ROOT / ".clang-tidy", pathlib.Path(__file__), *included]:
         add(os.path.normpath(path), path.read_bytes())
     return decides.hexdigest()
 
@@ -153,7 +153,8 @@ def check(name, commands):
     if key and remembered(key).exists():
         return True, ""
     is_good, said = run_program(name, folder, flags)
-    if key and is_good and not said:
+    # What was read is what the key names, if that has not changed meanwhile.
+    if key and is_good and not said and key == digest(name, folder, flags):
         with contextlib.suppress(OSError):  # without such a folder it is read each time
             remembered(key).parent.mkdir(parents=True, exist_ok=True)
             remembered(key).touch()
