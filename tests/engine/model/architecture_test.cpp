@@ -440,6 +440,36 @@ TEST_F(ArchitectureTest, a_convolution_is_over_as_many_tokens_as_are_known) {
   EXPECT_EQ(error_of(without), "tensor blk.0.shortconv.in_proj.weight is missing");
 }
 
+TEST_F(ArchitectureTest, a_head_reads_the_mean_of_tokens_that_see_later_ones) {
+  const auto ranking = [](uint32_t window) {
+    GgufWriter file;
+    file.add("general.architecture", std::string("modern-bert"));
+    using Number = std::pair<std::string, uint32_t>;
+    for (const auto& [key, value] :
+         {Number("block_count", 1), Number("embedding_length", 64), Number("context_length", 128),
+          Number("attention.head_count", 4), Number("feed_forward_length", 96),
+          Number("attention.sliding_window", window), Number("attention.sliding_window_pattern", 0),
+          Number("pooling_type", 4)}) {
+      file.add("modern-bert." + key, value);
+    }
+    file.add("modern-bert.attention.layer_norm_epsilon", 1e-5F);
+    using Tensor = std::pair<std::string, std::vector<uint64_t>>;
+    for (const auto& [name, dimensions] :
+         {Tensor("token_embd", {64, 32}), Tensor("token_embd_norm", {64}),
+          Tensor("blk.0.attn_qkv", {64, 192}), Tensor("blk.0.attn_output", {64, 64}),
+          Tensor("blk.0.ffn_norm", {64}), Tensor("blk.0.ffn_up", {64, 192}),
+          Tensor("blk.0.ffn_down", {96, 64}), Tensor("output_norm", {64}), Tensor("cls", {64, 64}),
+          Tensor("cls.norm", {64}), Tensor("cls.output", {64, 1})}) {
+      file.add_tensor(name + ".weight", Format::kF32, dimensions);
+    }
+    return file.add_tensor("cls.output.bias", Format::kF32, {1});
+  };
+  EXPECT_EQ(error_of(ranking(2)), "");
+  EXPECT_EQ(error_of(ranking(1)),
+            "modern-bert.attention.sliding_window is 1 in each of 1 layers, so that no token sees "
+            "a later one, but the head reads the mean of all: take a file with longer windows");
+}
+
 TEST_F(ArchitectureTest, an_encoders_keys_are_of_those_that_are_known) {
   const auto modern = [](auto&&... keys) {
     GgufWriter file;
