@@ -92,6 +92,11 @@ void write_hidden_rows(uint32_t first_token, uint32_t count, HiddenForm form,
   append(std::span<const uint32_t>(numbers), to);
 }
 
+void write_kept_rows(uint32_t token, std::vector<std::byte>& to) {
+  to.assign(1, static_cast<std::byte>(CommandKind::kKeptRows));
+  append(std::span<const uint32_t>(&token, 1), to);
+}
+
 Result<Command> read_command(std::span<const std::byte> bytes) {
   if (bytes.empty()) return invalid_input("a command has no bytes");
   Command command;
@@ -109,6 +114,10 @@ Result<Command> read_command(std::span<const std::byte> bytes) {
       command.first_token = numbers[0];
       command.token_count = numbers[1];
       command.form = static_cast<HiddenForm>(numbers[2]);
+      return command;
+    case CommandKind::kKeptRows:
+      if (rest.size() != sizeof(command.first_token)) break;
+      std::memcpy(&command.first_token, rest.data(), sizeof(command.first_token));
       return command;
   }
   return invalid_input("a command of kind {} with {} bytes is none", static_cast<int>(bytes[0]),

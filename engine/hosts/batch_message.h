@@ -16,12 +16,13 @@ namespace lockstep {
 enum class CommandKind : uint8_t {
   kPass = 1,        // a batch follows: run it
   kHiddenRows = 2,  // of the last pass: of which tokens follows, and the rows' form
+  kKeptRows = 3,    // of the last pass: of which token follows
 };
 
 struct Command {
   CommandKind kind = CommandKind::kPass;
-  uint32_t first_token = 0;  // of kHiddenRows
-  uint32_t token_count = 0;
+  uint32_t first_token = 0;  // of rows
+  uint32_t token_count = 0;  // of kHiddenRows, as the form
   HiddenForm form = {};
   std::span<const std::byte> batch;  // of kPass, in the bytes that were read
 };
@@ -30,6 +31,7 @@ struct Command {
 void write_pass(const Batch& batch, std::vector<std::byte>& to);
 void write_hidden_rows(uint32_t first_token, uint32_t count, HiddenForm form,
                        std::vector<std::byte>& to);
+void write_kept_rows(uint32_t token, std::vector<std::byte>& to);
 
 // Fails with kInvalidInput for anything else.
 Result<Command> read_command(std::span<const std::byte> bytes);

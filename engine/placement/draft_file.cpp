@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -85,12 +87,6 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, Mo
   built->graph.keep_all_keys();
   const auto given = given_values(model, *built);
   if (!given) return std::unexpected(given.error());
-  if (!given->empty() && options.hosts.is_group()) {
-    return invalid_input(
-        "it reads rows that layers of the model keep, and several hosts compute together, of which "
-        "each keeps its own part. Use a smaller model with --speculate draft, or {}",
-        kOtherDrafter);
-  }
   if (auto fits = check_draft_models(model, *built); !fits) return std::unexpected(fits.error());
   for (const ValueId value : *given) model.graph.keep(value);
   return built;
@@ -105,6 +101,30 @@ Result<DraftFile> open_file(const EngineOptions& options, const GgufFile& file, 
   const std::string prefix = options.draft_model.string() + ": ";
   const bool named = error.message.starts_with(prefix);
   return std::unexpected(Error{error.kind, (named ? "" : prefix) + error.message});
+}
+
+// On a host that follows: nothing is drafted here, and the model keeps the rows that are read where
+// the hosts are led. A smaller model's file, which reads none, is wanted there alone.
+Result<void> keep_rows_for_leader(const EngineOptions& options, const GgufFile& file,
+                                  Settings& settings, Model& model) {
+  const bool has_file = settings.drafters.has_file;
+  settings.drafters.stage = {};
+  spdlog::info("tokens are drafted where the hosts are led; what drafts is not loaded here");
+  if (!has_file) return {};
+  std::error_code error;
+  if (!std::filesystem::exists(options.draft_model, error)) {
+    spdlog::info(
+        "the draft model {} is not here: it has to be where it reads rows of the model's "
+        "layers, as those of EAGLE-3 and gemma4-assistant do",
+        options.draft_model.string());
+    return {};
+  }
+  const auto draft = GgufFile::open(options.draft_model);
+  if (!draft) return std::unexpected(draft.error());
+  if (!drafts_for_another(*draft)) return {};
+  auto opened = open_file(options, file, model);
+  if (!opened) return std::unexpected(opened.error());
+  return {};
 }
 
 }  // namespace
@@ -126,8 +146,8 @@ Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
   }
   if (!drafts) return nullptr;
   if (!options.hosts.leads()) {
-    spdlog::info("tokens are drafted where the hosts are led; what drafts is not loaded here");
-    settings.drafters.stage = {};
+    auto kept = keep_rows_for_leader(options, file, settings, model);
+    if (!kept) return std::unexpected(kept.error());
     return nullptr;
   }
   auto opened =

@@ -23,10 +23,10 @@ std::string_view drafter_name(const Model& draft);
 
 // Null where the settings want no drafts by another model, and on a host that follows another,
 // which drafts for all at its own places. Sets the settings' draft_model and, as the file is, the
-// drafters' stage; the model keeps the rows that the draft reads (Graph::keep()). Fails with
-// kInvalidInput that names the file: one that cannot be read or built, has another vocabulary,
-// reads rows that the model does not have, or cannot share the pages of the model's cache
-// (check_draft_models()); and where several hosts compute, one that reads rows that layers keep.
+// drafters' stage; the model keeps the rows that the draft reads (Graph::keep()), on all hosts:
+// those that follow read the file's header for it. Fails with kInvalidInput that names the file:
+// one that cannot be read or built, has another vocabulary, reads rows that the model does not
+// have, or cannot share the pages of the model's cache (check_draft_models()).
 Result<std::unique_ptr<DraftFile>> open_draft_file(const EngineOptions& options,
                                                    const GgufFile& file, Settings& settings,
                                                    Model& model);

@@ -48,6 +48,7 @@ Result<Json> describe_common(const GgufFile& file, const Model& model, const Eng
   common["batch-tokens"] = layout.plan_options.batch_tokens;
   common["logit-rows"] = layout.plan_options.logit_rows;
   common["measured shares"] = options.measure_shares;
+  common["rows kept for the draft model"] = model.graph.kept();
   return common;
 }
 

@@ -216,8 +216,12 @@ Result<void> Executor::read_kept_rows(size_t token, std::span<float> row) {
   CHECK(row.size() == kept_width(), "space for {} columns of kept rows of {}", row.size(),
         kept_width());
   CHECK(token < last_.token_count, "token {} is not in the batch", token);
-  CHECK(ranks_.hosts() == nullptr, "kept rows are read on one host");
   if (failure_) return std::unexpected(*failure_);
+  HostExchange* const hosts = ranks_.hosts();
+  const bool asks_hosts = hosts != nullptr && hosts->others_keep_rows();
+  if (asks_hosts && hosts->leads()) {
+    if (auto asked = hosts->ask_for_kept_rows(token); !asked) return fail(asked.error());
+  }
   for (size_t rank = 0; rank < ranks_.count(); ++rank) {
     float* target = row.data();
     for (const KeptRows& kept : ranks_[rank].plan().kept) {
@@ -226,6 +230,9 @@ Result<void> Executor::read_kept_rows(size_t token, std::span<float> row) {
       if (count > 0) std::copy_n(rows + token * kept.stride, count, target + kept.columns.begin);
       target += kept.width;
     }
+  }
+  if (asks_hosts) {
+    if (auto gathered = hosts->gather_kept_rows(row); !gathered) return fail(gathered.error());
   }
   return {};
 }

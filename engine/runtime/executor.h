@@ -79,8 +79,8 @@ class Executor {
   // The columns of all values that the graph keeps (Graph::keep()), one value behind the other.
   size_t kept_width() const;
   // Reads those of a token of the last batch, until the next run(); `row`: kept_width() columns, in
-  // f32. The same bits for any number of ranks under `gather`. On one host, of processors alone.
-  // Fails where a pass has.
+  // f32. The same bits for any number of ranks under `gather`. Of processors alone. All hosts call
+  // it where others_keep_rows(). Fails as run().
   Result<void> read_kept_rows(size_t token, std::span<float> row);
 
  private:

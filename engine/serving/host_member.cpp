@@ -99,6 +99,7 @@ class Follower final : public HostMember {
     auto command = read_command(bytes);
     if (!command) return std::unexpected(command.error());
     if (command->kind == CommandKind::kHiddenRows) return send_hidden_rows(*command);
+    if (command->kind == CommandKind::kKeptRows) return send_kept_rows(*command);
     if (auto read = batch_.read(command->batch); !read) return read;
     return executor_.run(batch_.batch());
   }
@@ -114,8 +115,21 @@ class Follower final : public HostMember {
       return invalid_input("the leader asks for {} hidden rows from {} on of a pass of {} tokens",
                            count, command.first_token, tokens);
     }
-    hidden_rows_.resize(count * executor_.hidden_width());
-    return executor_.read_hidden_rows(command.first_token, hidden_rows_, command.form);
+    rows_.resize(count * executor_.hidden_width());
+    return executor_.read_hidden_rows(command.first_token, rows_, command.form);
+  }
+
+  Result<void> send_kept_rows(const Command& command) {
+    const size_t tokens = batch_.batch().tokens.size();
+    if (executor_.kept_width() == 0) {
+      return invalid_input("the leader asks for rows that no layer of this host's model keeps");
+    }
+    if (command.first_token >= tokens) {
+      return invalid_input("the leader asks for the kept rows of token {} of a pass of {}",
+                           command.first_token, tokens);
+    }
+    rows_.resize(executor_.kept_width());
+    return executor_.read_kept_rows(command.first_token, rows_);
   }
 
   Result<void> join_another() {
@@ -157,7 +171,7 @@ class Follower final : public HostMember {
   ReceivedBatch batch_;
   FormAgain form_again_;
   EngineLoop& loop_;
-  std::vector<float> hidden_rows_;
+  std::vector<float> rows_;
   std::atomic<bool> together_ = true;
   std::atomic<bool> stop_ = false;
   Mutex mutex_;

@@ -120,7 +120,11 @@ def test_answers_are_those_of_one_host(group, expected, secret, count):
 
 @pytest.mark.parametrize("model, options", [
     (DEMO, ("--draft-model", DEMO, "--speculate", "draft")),
-    (FIXTURES / "predicting/glm4moe-norms.gguf", ("--speculate", "mtp"))])
+    (FIXTURES / "predicting/glm4moe-norms.gguf", ("--speculate", "mtp")),
+    (FIXTURES / "eagle/llama.gguf",
+     ("--draft-model", FIXTURES / "eagle/llama-words-eagle.gguf", "--speculate", "eagle3")),
+    (FIXTURES / "families/gemma4.gguf",
+     ("--draft-model", FIXTURES / "assistants/gemma4-assistant.gguf", "--speculate", "mtp"))])
 def test_a_model_that_drafts_changes_no_answer_and_lies_where_the_hosts_are_led(
         group, model, options):
     asked = {"prompt": [5, 17, 80, 3] * 9, "max_tokens": 40, "temperature": 0.8, "seed": 11,
@@ -138,6 +142,16 @@ def test_a_model_that_drafts_changes_no_answer_and_lies_where_the_hosts_are_led(
     assert [host.metric("lockstep_draft_passes_seconds_total") for host in followers] == [0, 0]
     weights = [host.metric("lockstep_memory_bytes", kind="weights") for host in hosts.hosts]
     assert weights[0] > 1.2 * max(weights[1:])
+
+
+def test_a_host_without_the_file_that_reads_the_models_rows_is_refused_in_words(group, tmp_path):
+    absent = tmp_path / "absent.gguf"
+    hosts = group(2, "--speculate", "eagle3", model=FIXTURES / "eagle/llama.gguf")
+    for index, draft in enumerate([FIXTURES / "eagle/llama-words-eagle.gguf", absent]):
+        hosts.start(index, options=("--draft-model", draft))
+    assert [host.process.wait(PATIENCE_SECONDS) for host in hosts.hosts] == [1, 1]
+    hosts.leader.wait_until_logged("rows kept for the draft model is")
+    hosts.hosts[1].wait_until_logged(f"the draft model {absent} is not here")
 
 
 class Launched(Daemon):

@@ -1,6 +1,7 @@
 #include "engine/runtime/hosts/host_exchange.h"
 
 #include <algorithm>
+#include <ranges>
 #include <thread>
 #include <utility>
 
@@ -22,12 +23,22 @@ size_t hidden_row_bytes(std::span<const Plan> plans, const Range& ranks) {
   return floats * sizeof(float);
 }
 
+// The part of a token's kept rows that these ranks have.
+size_t kept_row_bytes(std::span<const Plan> plans, const Range& ranks) {
+  size_t floats = 0;
+  for (size_t rank = ranks.begin; rank < ranks.end; ++rank) {
+    for (const KeptRows& kept : plans[rank].kept) floats += kept.columns.size();
+  }
+  return floats * sizeof(float);
+}
+
 // The bytes of one exchange with another host, at most.
 size_t most_bytes(const HostRounds& rounds, std::span<const Plan> plans) {
   size_t most = rounds.bytes_most();
   const size_t hidden_rows = hidden_rows_at_once(plans.front().hidden.width);
   for (const Range& of_host : rounds.ranks().of_host) {
-    most = std::max(most, hidden_rows * hidden_row_bytes(plans, of_host));
+    most = std::max(
+        {most, hidden_rows * hidden_row_bytes(plans, of_host), kept_row_bytes(plans, of_host)});
   }
   return most;
 }
@@ -193,15 +204,31 @@ void HostExchange::for_hidden_parts(size_t host, size_t count, std::span<float> 
   }
 }
 
-Result<void> HostExchange::gather_hidden_rows(size_t count, std::span<float> rows,
-                                              std::span<float> sums) {
+// As for_hidden_parts(), of one token's kept rows.
+template <typename Work>
+void HostExchange::for_kept_parts(size_t host, std::span<float> row, Work work) {
+  const Range ranks = rounds_.ranks().of_host[host];
+  for (size_t rank = ranks.begin; rank < ranks.end; ++rank) {
+    size_t begin = 0;
+    for (const KeptRows& kept : plans_[rank].kept) {
+      const Range& columns = kept.columns;
+      work(std::as_writable_bytes(row.subspan(begin + columns.begin, columns.size())));
+      begin += kept.width;
+    }
+  }
+}
+
+// Brings to the leader what each host has: bytes_of(host) bytes, in the parts of
+// for_parts(host, work).
+template <typename BytesOf, typename ForParts>
+Result<void> HostExchange::gather(BytesOf bytes_of, ForParts for_parts) {
   for (size_t host = 1; host < rounds_.ranks().of_host.size(); ++host) {
     if (!leads() && host != rounds_.ranks().host) continue;
-    const size_t bytes = count * hidden_row_bytes(plans_, rounds_.ranks().of_host[host]);
+    const size_t bytes = bytes_of(host);
     if (bytes == 0) continue;
     std::byte* outgoing = outgoing_.data();
     if (!leads()) {
-      for_hidden_parts(host, count, rows, sums, [&](std::span<std::byte> part) {
+      for_parts(host, [&](std::span<std::byte> part) {
         outgoing = std::ranges::copy(part, outgoing).out;
       });
     }
@@ -210,12 +237,34 @@ Result<void> HostExchange::gather_hidden_rows(size_t count, std::span<float> row
     if (!moved) return give_up(moved.error());
     if (!leads()) continue;
     const std::byte* incoming = incoming_.data();
-    for_hidden_parts(host, count, rows, sums, [&](std::span<std::byte> part) {
+    for_parts(host, [&](std::span<std::byte> part) {
       std::copy_n(incoming, part.size(), part.data());
       incoming += part.size();
     });
   }
   return {};
+}
+
+Result<void> HostExchange::gather_hidden_rows(size_t count, std::span<float> rows,
+                                              std::span<float> sums) {
+  return gather(
+      [&](size_t host) { return count * hidden_row_bytes(plans_, rounds_.ranks().of_host[host]); },
+      [&](size_t host, const auto& work) { for_hidden_parts(host, count, rows, sums, work); });
+}
+
+bool HostExchange::others_keep_rows() const {
+  return std::ranges::any_of(rounds_.ranks().of_host | std::views::drop(1),
+                             [&](const Range& ranks) { return kept_row_bytes(plans_, ranks) > 0; });
+}
+
+Result<void> HostExchange::ask_for_kept_rows(size_t token) {
+  write_kept_rows(static_cast<uint32_t>(token), command_);
+  return group_->send_command(command_);
+}
+
+Result<void> HostExchange::gather_kept_rows(std::span<float> row) {
+  return gather([&](size_t host) { return kept_row_bytes(plans_, rounds_.ranks().of_host[host]); },
+                [&](size_t host, const auto& work) { for_kept_parts(host, row, work); });
 }
 
 }  // namespace lockstep

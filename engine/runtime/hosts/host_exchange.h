@@ -86,12 +86,22 @@ class HostExchange {
   // hosts call it.
   Result<void> gather_hidden_rows(size_t count, std::span<float> rows, std::span<float> sums);
 
+  // The same of one token's kept rows, side by side (Executor::read_kept_rows()). Where other hosts
+  // have no part of them nobody is asked and nothing is gathered.
+  bool others_keep_rows() const;
+  Result<void> ask_for_kept_rows(size_t token);
+  Result<void> gather_kept_rows(std::span<float> row);
+
  private:
   size_t take(const HostRound& round, size_t to_host);
   bool all_buffer(size_t bytes) const;
   template <typename Work>
   void for_hidden_parts(size_t host, size_t count, std::span<float> rows, std::span<float> sums,
                         Work work);
+  template <typename Work>
+  void for_kept_parts(size_t host, std::span<float> row, Work work);
+  template <typename BytesOf, typename ForParts>
+  Result<void> gather(BytesOf bytes_of, ForParts for_parts);
   std::unexpected<Error> give_up(const Error& error);
   std::unexpected<Error> lost(size_t host, const Error& error) const;
   Result<void> pass_over(size_t host, size_t out, size_t in);

@@ -312,7 +312,17 @@ TEST(BatchMessage, commands_come_back) {
   EXPECT_FALSE(read_command(bytes));
   bytes.resize(bytes.size() - 2);
   EXPECT_FALSE(read_command(bytes));
-  for (const int kind : {0, 3, 255}) {
+  write_kept_rows(78, bytes);
+  const auto kept = read_command(bytes);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->kind, CommandKind::kKeptRows);
+  EXPECT_EQ(kept->first_token, 78U);
+  for (const size_t size : {bytes.size() - 1, bytes.size() + 1}) {
+    other = bytes;
+    other.resize(size);
+    EXPECT_FALSE(read_command(other)) << size;
+  }
+  for (const int kind : {0, 4, 255}) {
     bytes.assign(1, static_cast<std::byte>(kind));
     EXPECT_FALSE(read_command(bytes)) << kind;
   }

@@ -139,8 +139,9 @@ TEST_F(Agreement, ranks_follow_one_another_the_leaders_first) {
 }
 
 TEST_F(Agreement, every_difference_is_named_with_both_values) {
-  for (const std::string key : {"packing", "isa", "arithmetic", "kv-format", "context", "kv-pages",
-                                "sequences", "batch-tokens", "logit-rows", "measured shares"}) {
+  for (const std::string key :
+       {"packing", "isa", "arithmetic", "kv-format", "context", "kv-pages", "sequences",
+        "batch-tokens", "logit-rows", "measured shares", "rows kept for the draft model"}) {
     SCOPED_TRACE(key);
     const std::string refusal =
         ranks_refusal([&](Json& theirs) { theirs["common"][key] = "other"; });

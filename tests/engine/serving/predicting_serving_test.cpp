@@ -316,23 +316,6 @@ TEST_F(PredictingServingTest, is_planned_and_what_cannot_draft_is_refused_with_a
   EXPECT_NE(refusal().find("exclude one another"), std::string::npos) << refusal();
 }
 
-TEST_F(PredictingServingTest, by_kept_rows_is_refused_among_hosts_with_the_file_and_the_remedy) {
-  options_.model = any_fixture("eagle/llama");
-  draft_by_eagle("llama");
-  options_.hosts.count = 2;
-  EXPECT_EQ(refusal(),
-            options_.draft_model.string() +
-                ": it reads rows that layers of the model keep, and several hosts compute "
-                "together, of which each keeps its own part. Use a smaller model with --speculate "
-                "draft, or another drafter, as --speculate ngram");
-  options_.hosts.is_checked_only = true;
-  options_.speculate = "ngram";
-  EXPECT_EQ(refusal(), "");
-  options_.speculate = "draft";
-  options_.draft_model = options_.model;
-  EXPECT_EQ(refusal(), "");
-}
-
 // No row is copied for it, and the block has no pass: its time stays as it is to the last bit.
 TEST_F(PredictingServingTest, a_request_that_wants_no_drafts_costs_the_block_nothing) {
   options_.model = fixture("deepseek2-v3");
