@@ -85,7 +85,7 @@ void expect_product(const std::string& type, uint16_t (*rounded)(int)) {
       its[8 + i] = std::bit_cast<uint32_t>(static_cast<float>(c[of_c.row][of_c.column]));
     }
   }
-  Allocations memory;
+  TestMemory memory;
   const uint64_t from = memory.add(words);
   const uint64_t to = memory.add(32 * 16);
   const Module module = parsed(kernel_text(
@@ -142,7 +142,7 @@ constexpr const char* kDescriptor = "mov.u64 %rd4, 0x0000000800100040;";
 
 std::string run_group(const std::string& body, Size3 block, std::vector<float>* sums,
                       const std::vector<uint32_t>& a, const std::vector<uint32_t>& b) {
-  Allocations memory;
+  TestMemory memory;
   const uint64_t to = memory.add(128 * 32);
   const Module module = parsed(kernel_text(body, 3));
   Launch launch = small_launch(module, {memory.add(a), memory.add(b), to}, block, 512);
