@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <barrier>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -19,20 +21,30 @@ constexpr size_t kWidth = 64;  // of which each host has a half
 constexpr size_t kHalfBytes = kWidth / 2 * sizeof(float);
 constexpr size_t kHosts = 2;
 
-// A step whose rows all hosts read, then a product of them, then the same again without one.
-Plan plan_of(size_t rank) {
-  const size_t stride_bytes = kWidth * sizeof(float);
+// A step whose rows, from a byte of the exchange arena on, all hosts read; each writes its part.
+FormStep rows_at(size_t byte, size_t rank, size_t hosts) {
   FormStep forms;
   forms.output.forms.columns = kWidth;
   forms.output.forms[ActivationForm::kF32] = {
-      .rows = {Arena::kExchange, 0}, .stride_bytes = stride_bytes, .prompted = true};
-  forms.output.first_column = rank * kWidth / kHosts;
-  forms.output.columns = kWidth / kHosts;
+      .rows = {Arena::kExchange, byte}, .stride_bytes = kWidth * sizeof(float), .prompted = true};
+  forms.output.first_column = rank * kWidth / hosts;
+  forms.output.columns = kWidth / hosts;
   forms.output.gather = true;
+  return forms;
+}
+
+Plan plan_without_steps(size_t rank, size_t hosts) {
   Plan plan;
   plan.rank = rank;
-  plan.rank_count = kHosts;
+  plan.rank_count = hosts;
   plan.batch_tokens = kRows;
+  return plan;
+}
+
+// Such a step, then a product of its rows, then the same again without one.
+Plan plan_of(size_t rank) {
+  const FormStep forms = rows_at(0, rank, kHosts);
+  Plan plan = plan_without_steps(rank, kHosts);
   plan.steps = {{.work = forms, .meet = Meet::kAllRanks},
                 {.work = MatmulStep(), .meet = Meet::kRank},
                 {.work = forms, .meet = Meet::kAllRanks}};
@@ -187,6 +199,126 @@ TEST(RowExchange, what_is_computed_of_rows_that_have_not_come_is_not_sent) {
     one.exchange();
     EXPECT_EQ(hosts.sent_bytes(0), sent + (come ? kRows * kHalfBytes : 0));
     EXPECT_EQ(one.finish_pass().has_value(), come);
+  }
+}
+
+constexpr size_t kManyHosts = 4;
+constexpr size_t kManyRounds = 24;
+constexpr size_t kWorkers = 3;
+constexpr size_t kPlaceFloats = kRows * kWidth;
+
+// Rounds in two places in turns. Some have a product of their rows behind them, and of some the
+// rows, of experts, go all at once.
+Plan long_plan(size_t rank) {
+  Plan plan = plan_without_steps(rank, kManyHosts);
+  for (size_t round = 0; round < kManyRounds; ++round) {
+    FormStep forms = rows_at(round % 2 * kPlaceFloats * sizeof(float), rank, kManyHosts);
+    if (round % 5 == 4) {
+      forms.rows = Rows::kExperts;
+      forms.routing.chosen_count = 1;
+    }
+    plan.steps.push_back({.work = forms, .meet = Meet::kAllRanks});
+    if (round % 3 != 2) plan.steps.push_back({.work = MatmulStep(), .meet = Meet::kRank});
+  }
+  return plan;
+}
+
+std::vector<Plan> long_plans() {
+  std::vector<Plan> plans;
+  for (size_t rank = 0; rank < kManyHosts; ++rank) plans.push_back(long_plan(rank));
+  return plans;
+}
+
+HostRanks one_rank_each(size_t host) {
+  HostRanks ranks{.host = host};
+  for (size_t rank = 0; rank < kManyHosts; ++rank) ranks.of_host.push_back({rank, rank + 1});
+  return ranks;
+}
+
+// A host whose workers walk the long plan as a rank's do: a step's tasks have two rows, and one
+// half of what the host brings in each.
+class WalkingHost {
+ public:
+  WalkingHost(HostGroup& group, size_t host, const Batch& batch)
+      : host_(host), exchange_(group, one_rank_each(host), long_plans(), kBlockRows) {
+    ArenaAddresses addresses;
+    addresses[Arena::kExchange] = reinterpret_cast<uintptr_t>(memory_.data());
+    exchange_.bind({addresses});
+    EXPECT_TRUE(exchange_.begin_pass(batch));
+  }
+
+  // Returns when the pass has ended.
+  void walk() {
+    {
+      std::vector<std::jthread> workers;
+      for (size_t worker = 0; worker < kWorkers; ++worker) {
+        workers.emplace_back([this, worker] { walk(worker); });
+      }
+    }
+    EXPECT_TRUE(exchange_.finish_pass());
+  }
+
+ private:
+  void walk(size_t worker) {
+    size_t round = 0;
+    for (const Step& step : exchange_.plans()[host_].steps) {
+      const bool brings = step.meet == Meet::kAllRanks;
+      for (size_t task = tasks_++; task < kRows; task = tasks_++) {
+        const Range rows = {task / 2 * 2, task / 2 * 2 + 2};
+        brings ? write(round, rows, task % 2) : read(round - 1, rows);
+      }
+      exchange_.rows().await_all();
+      met_.arrive_and_wait();
+      if (worker == 0) tasks_ = 0;
+      if (worker == 0 && brings) exchange_.exchange();
+      met_.arrive_and_wait();
+      if (brings) ++round;
+    }
+  }
+
+  float& at(size_t round, size_t row, size_t column) {
+    return memory_[round % 2 * kPlaceFloats + row * kWidth + column];
+  }
+  static float value(size_t round, size_t row) {
+    return static_cast<float>(round * kRows + row + 1);
+  }
+
+  // Of some rounds nothing is told.
+  void write(size_t round, Range rows, size_t half) {
+    const size_t columns = kWidth / kManyHosts / 2;
+    const size_t first = (2 * host_ + half) * columns;
+    for (size_t row = rows.begin; row < rows.end; ++row) {
+      for (size_t column = 0; column < columns; ++column) {
+        at(round, row, first + column) = value(round, row);
+      }
+    }
+    if (round % 4 != 3) exchange_.rows().carry(0, rows, 1, 2);
+  }
+  void read(size_t round, Range rows) {
+    exchange_.rows().await(rows.end);
+    for (size_t row = rows.begin; row < rows.end; ++row) {
+      for (size_t column = 0; column < kWidth; ++column) {
+        ASSERT_EQ(at(round, row, column), value(round, row))
+            << "host " << host_ << ", round " << round << ", row " << row;
+      }
+    }
+  }
+
+  const size_t host_;
+  HostExchange exchange_;
+  std::vector<float> memory_ = std::vector<float>(2 * kPlaceFloats);
+  std::atomic<size_t> tasks_ = 0;
+  std::barrier<> met_{kWorkers};
+};
+
+TEST(RowExchange, workers_of_several_hosts_read_what_all_have_written) {
+  const Batch batch = prompt();
+  for (int pass = 0; pass < 20; ++pass) {
+    LoopbackHosts hosts(kManyHosts);
+    std::vector<std::jthread> threads;
+    for (size_t host = 0; host < kManyHosts; ++host) {
+      threads.emplace_back([&, host] { WalkingHost(hosts.group(host), host, batch).walk(); });
+    }
   }
 }
 
