@@ -117,7 +117,7 @@ void HostExchange::exchange() {
     result_ = rows_.result();
     return;
   }
-  // Where rows have not come, what was computed of them since is not to go.
+  // Nothing goes that was computed of rows which have not come.
   result_ = rows_.result();
   if (!result_) return;
   const auto start = std::chrono::steady_clock::now();

@@ -283,7 +283,7 @@ class WalkingHost {
     return static_cast<float>(round * kRows + row + 1);
   }
 
-  // Of some rounds nothing is told.
+  // Nothing is told of some rounds.
   void write(size_t round, Range rows, size_t half) {
     const size_t columns = kWidth / kManyHosts / 2;
     const size_t first = (2 * host_ + half) * columns;
