@@ -105,11 +105,13 @@ void expect_near(const KeptAnswer& answer, const std::vector<ReferenceRows>& ref
   size_t first = 0;
   for (size_t layer = 0; layer < reference.size(); ++layer) {
     const size_t columns = reference[layer].front().size();
+    ASSERT_EQ(answer.kept.size(), reference[layer].size());
     double worst = 0;
     for (size_t token = 0; token < answer.kept.size(); ++token) {
       ASSERT_LE(first + columns, answer.kept[token].size());
       for (size_t column = 0; column < columns; ++column) {
         const double value = answer.kept[token][first + column];
+        ASSERT_TRUE(std::isfinite(value)) << "layer " << layer << ", token " << token;
         worst = std::max(worst, std::abs(value - reference[layer][token][column]));
       }
     }

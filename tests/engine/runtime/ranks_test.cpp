@@ -85,8 +85,10 @@ double largest_difference(const LogitRows& a, const LogitRows& b) {
   double most = 0;
   for (size_t row = 0; row < a.size(); ++row) {
     for (size_t column = 0; column < a[row].size(); ++column) {
-      most = std::max(most, std::abs(static_cast<double>(a[row][column]) -
-                                     static_cast<double>(b[row][column])));
+      const double difference =
+          static_cast<double>(a[row][column]) - static_cast<double>(b[row][column]);
+      EXPECT_TRUE(std::isfinite(difference)) << "row " << row << ", column " << column;
+      most = std::max(most, std::abs(difference));
     }
   }
   return most;
