@@ -65,7 +65,7 @@ std::set<std::string> races_of(const std::string& first, const std::string& seco
                                                        first, second)));
   std::set<std::string> found;
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    Allocations memory;
+    TestMemory memory;
     Launch launch = small_launch(module, {memory.add(4096)}, {64, 1, 1}, 256);
     launch.refuses_unwritten_shared = false;
     launch.refuses_shared_races = true;
@@ -107,7 +107,7 @@ TEST(PtxBlocks, a_copy_that_was_waited_for_is_another_warps_only_behind_a_barrie
     @%p1 ld.shared.u32 %r2, [%r1];
   )"));
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    Allocations memory;
+    TestMemory memory;
     Launch launch = small_launch(module, {memory.add(64)}, {64, 1, 1}, 64);
     launch.refuses_shared_races = true;
     EXPECT_NE(run_block(launch, memory, {}, seed), "");
@@ -171,7 +171,7 @@ TEST(PtxBlocks, special_registers_say_where_a_thread_is) {
     st.global.v4.u32 [%rd0+32], {%r8, %r9, %r10, %r11};
     st.global.u32 [%rd0+48], %r12;
   )"));
-  Allocations memory;
+  TestMemory memory;
   const uint64_t address = memory.add(3 * 5 * 4 * 64);
   Launch launch = small_launch(module, {address}, {3, 5, 4});
   launch.grid = {7, 8, 9};
@@ -198,7 +198,7 @@ TEST(PtxBlocks, wait_for_the_launch_before_and_let_the_next_begin) {
     griddepcontrol.launch_dependents;
     st.global.u32 [%rd0], 1;
   )"));
-  Allocations memory;
+  TestMemory memory;
   const uint64_t address = memory.add(4);
   // Warp 1 parts: some of its lanes are at the wait, others behind it at a barrier.
   {
@@ -218,7 +218,7 @@ TEST(PtxBlocks, wait_for_the_launch_before_and_let_the_next_begin) {
 }
 
 TEST(PtxBlocks, let_the_next_begin_when_they_say_so_or_end) {
-  Allocations memory;
+  TestMemory memory;
   const Module early =
       parsed(kernel_text("griddepcontrol.launch_dependents; griddepcontrol.wait;"));
   const Launch launch = small_launch(early, {0});
@@ -248,7 +248,7 @@ TEST(PtxBlocks, run_their_warps_in_an_order_that_the_seed_says) {
 
 TEST(PtxBlocks, run_for_as_long_as_they_are_told) {
   const Module module = parsed(kernel_text("LOOP: add.s32 %r0, %r0, 1; bra LOOP;"));
-  Allocations memory;
+  TestMemory memory;
   const Launch launch = small_launch(module, {0}, {64, 1, 1});
   Block block(launch, {}, memory, 1);
   EXPECT_EQ(block.run(12345, true), BlockState::kGoesOn);
@@ -263,7 +263,7 @@ TEST(PtxBlocks, launches_that_the_kernel_does_not_allow_are_refused) {
   EXPECT_EQ(module.find("k")->threads_max(), 64u);
   EXPECT_EQ(module.find("k")->blocks_at_once(), 2u);
   EXPECT_EQ(module.find("k")->parameter_bytes(), 16u);
-  Allocations memory;
+  TestMemory memory;
   EXPECT_EQ(run_block(small_launch(module, {0, 0}, {64, 1, 1}), memory), "");
   EXPECT_THAT(run_block(small_launch(module, {0, 0}, {65, 1, 1}), memory), HasSubstr("65 threads"));
   EXPECT_THAT(run_block(small_launch(module, {0}, {64, 1, 1}), memory), HasSubstr("8 bytes of"));
@@ -292,7 +292,7 @@ constexpr const char* kMessage = R"(
 
 TEST(PtxBlocks, rest_where_they_would_sleep) {
   const Module module = parsed(kernel_text(kMessage));
-  Allocations memory;
+  TestMemory memory;
   const uint64_t address = memory.add(12);
   const Launch launch = small_launch(module, {address}, {64, 1, 1});
   Block receiver(launch, {1, 0, 0}, memory, 1);
@@ -306,7 +306,7 @@ TEST(PtxBlocks, rest_where_they_would_sleep) {
 TEST(PtxBlocks, on_two_threads_see_what_was_released) {
   const Module module = parsed(kernel_text(kMessage));
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    Allocations memory;
+    TestMemory memory;
     const uint64_t address = memory.add(12);
     const Launch launch = small_launch(module, {address});
     const auto run_to_end = [&](uint32_t index) {
@@ -333,7 +333,7 @@ TEST(PtxBlocks, on_several_threads_add_one_after_the_other) {
     add.s64 %rd0, %rd0, %rd1;
     st.global.u32 [%rd0+4], %r1;
   )"));
-  Allocations memory;
+  TestMemory memory;
   constexpr uint32_t kThreads = 4;
   constexpr uint32_t kLanesEach = 256;
   const uint64_t address = memory.add(4 + kThreads * kLanesEach * 4);

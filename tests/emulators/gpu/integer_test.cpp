@@ -250,7 +250,7 @@ TEST(PtxIntegers, carries_go_through_chains) {
     addc.u32 %r13, %r13, 0;
     st.global.v4.u32 [%rd0+32], {%r10, %r11, %r12, %r13};
   )";
-  Allocations memory;
+  TestMemory memory;
   Values inputs = numbers(8, 5);
   inputs.insert(inputs.end(), {~uint64_t{0}, ~uint64_t{0}, 0, ~uint64_t{0}});
   const auto threads = static_cast<uint32_t>(inputs.size() / 2);

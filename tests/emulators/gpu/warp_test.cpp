@@ -123,7 +123,7 @@ TEST(PtxWarps, lanes_that_have_met_run_as_one) {
     MEET:
     add.s32 %r2, %r1, 1; add.s32 %r3, %r2, 1; add.s32 %r4, %r3, 1; add.s32 %r5, %r4, 1;
   )"));
-  Allocations memory;
+  TestMemory memory;
   const Launch launch = small_launch(module, {0});
   Block block(launch, {}, memory, 1);
   EXPECT_EQ(block.run(1000, true), BlockState::kDone);
@@ -247,7 +247,7 @@ TEST(PtxWarps, exchanges_that_not_all_reach_are_refused) {
 
 TEST(PtxWarps, failures_name_kernel_line_instruction_thread_and_block) {
   const Module module = parsed(kernel_text("mov.u32 %r0, %tid.y;\nbar.warp.sync %r0;"));
-  Allocations memory;
+  TestMemory memory;
   const Launch launch = small_launch(module, {0}, {4, 4, 2});
   const std::string failure = run_block(launch, memory, {5, 6, 7});
   EXPECT_THAT(failure, HasSubstr("k, line 10: `bar.warp.sync %r0`: thread ("));
