@@ -75,6 +75,9 @@ void sum_in_parts(void* stream, const float* message, size_t floats, GpuPartSum 
   gather(stream, output, floats, link);
 }
 
+// Rows whose columns go at once: as many as transfers have space on the stack. Not measured.
+constexpr size_t kGatheredRows = 16;
+
 void check_link(const GpuNcclLink& link) {
   CHECK(link.ranks != nullptr && link.received != nullptr, "rank {} is not joined by NCCL",
         link.rank);
@@ -125,6 +128,32 @@ void nccl_join(void* stream, float* values, size_t count, const GpuNcclLink& lin
   std::iota(all.begin(), all.end(), size_t{0});
   sum_in_parts(stream, values, count, {.output = values, .add = false},
                std::span(all).first(link.rank_count), link, collectives);
+}
+
+void nccl_gather_columns(void* stream, float* rows, size_t stride, size_t row_count,
+                         std::span<const Range> columns, const GpuNcclLink& link) {
+  check_link(link);
+  CHECK(columns.size() == link.rank_count, "columns of {} ranks of {}", columns.size(),
+        link.rank_count);
+  std::array<NcclTransfer, kGatheredRows * kGpuRanksMax> transfers;
+  for (size_t first = 0; first < row_count; first += kGatheredRows) {
+    size_t count = 0;
+    for (size_t row = first; row < std::min(row_count, first + kGatheredRows); ++row) {
+      float* const begin = rows + row * stride;
+      for (size_t rank = 1; rank < link.rank_count; ++rank) {
+        const Range part = columns[rank];
+        if (part.empty() || (link.rank != 0 && link.rank != rank)) continue;
+        NcclTransfer& transfer = transfers[count++];
+        transfer =
+            link.rank == 0
+                ? NcclTransfer{.peer = rank,
+                               .receive = begin + part.begin,
+                               .receive_count = part.size()}
+                : NcclTransfer{.peer = 0, .send = begin + part.begin, .send_count = part.size()};
+      }
+    }
+    link.ranks->exchange(link.rank, stream, std::span(transfers).first(count));
+  }
 }
 
 }  // namespace lockstep

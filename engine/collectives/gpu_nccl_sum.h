@@ -9,7 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
+#include "engine/base/range.h"
 #include "engine/collectives/gpu_all_reduce.h"
 #include "engine/collectives/nccl.h"
 
@@ -35,6 +37,11 @@ void nccl_all_reduce(void* stream, const GpuAllReduce& sum, const GpuNcclLink& l
 // Each of the values is -0 on all ranks but one; afterwards all have that one's bits.
 void nccl_join(void* stream, float* values, size_t count, const GpuNcclLink& link,
                const GpuCollectives& collectives);
+
+// Brings columns of rows to rank 0: a rank r has `columns[r]` of each row, in their place, and rank
+// 0 gets those of all others there. Elsewhere nothing is written. `stride`: of the rows, in floats.
+void nccl_gather_columns(void* stream, float* rows, size_t stride, size_t row_count,
+                         std::span<const Range> columns, const GpuNcclLink& link);
 
 // The bytes that one rank sends for a message of `floats`.
 size_t nccl_sent_bytes(const GpuNcclLink& link, size_t floats);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstring>
 #include <future>
 #include <optional>
 #include <system_error>
@@ -79,12 +80,16 @@ class CurrentDevice {
   bool known_ = false;
 };
 
+static_assert(sizeof(ncclUniqueId) == kNcclIdBytes);
+
+// Ranks have their numbers among all processes' outside, and from 0 on in the members.
 class Communicators final : public NcclRanks {
  public:
-  Communicators(const NcclLibrary& nccl, std::span<const int> gpus,
+  Communicators(const NcclLibrary& nccl, std::span<const int> gpus, NcclPlace place,
                 std::chrono::nanoseconds deadline)
       : nccl_(nccl),
         gpus_(gpus.begin(), gpus.end()),
+        place_(std::move(place)),
         deadline_(deadline),
         handles_(gpus.size()),
         times_(gpus.size()) {}
@@ -120,7 +125,7 @@ class Communicators final : public NcclRanks {
   // aborted.
   template <typename Call>
   ncclResult_t with_handle(size_t rank, Call call) {
-    Handle& handle = handles_[rank];
+    Handle& handle = handles_[rank - place_.first];
     const MutexLock lock(handle.mutex);
     return handle.communicator == nullptr ? ncclInvalidUsage : call(handle.communicator);
   }
@@ -141,7 +146,10 @@ class Communicators final : public NcclRanks {
   void abort_now();
 
   const NcclLibrary& nccl_;
+  int gpu_of(size_t rank) const { return gpus_[rank - place_.first]; }
+
   std::vector<int> gpus_;
+  NcclPlace place_;  // its failure until connect() has returned
   std::atomic<std::chrono::nanoseconds> deadline_;
   std::vector<Handle> handles_;
   std::vector<Times> times_;           // by rank
@@ -165,7 +173,7 @@ std::unexpected<Error> Communicators::kept() {
 }
 
 std::unexpected<Error> Communicators::failed(size_t rank, const char* call, ncclResult_t result) {
-  return keep(machine_refused("rank {} (GPU {}): {} failed: {} ({}); {}", rank, gpus_[rank], call,
+  return keep(machine_refused("rank {} (GPU {}): {} failed: {} ({}); {}", rank, gpu_of(rank), call,
                               nccl_.error_string(result), nccl_.last_error(nullptr), remedy(result))
                   .error());
 }
@@ -173,11 +181,13 @@ std::unexpected<Error> Communicators::failed(size_t rank, const char* call, nccl
 std::unexpected<Error> Communicators::expired(size_t rank, const char* call) {
   const std::chrono::nanoseconds deadline = deadline_.load();
   return keep(
-      machine_refused("rank {} (GPU {}): {} was not done within {} ms: a GPU does not "
-                      "answer; look for Xid messages in the kernel's log, and start again "
-                      "without it",
-                      rank, gpus_[rank], call,
-                      std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count())
+      machine_refused(
+          "rank {} (GPU {}): {} was not done within {} ms: {}", rank, gpu_of(rank), call,
+          std::chrono::duration_cast<std::chrono::milliseconds>(deadline).count(),
+          gpus_.size() < place_.count
+              ? "a GPU of this process or of another does not answer"
+              : "a GPU does not answer; look for Xid messages in the kernel's log, and start "
+                "again without it")
           .error());
 }
 
@@ -190,6 +200,9 @@ Result<void> Communicators::poll(size_t rank, const char* call, Clock::time_poin
     if (asked != ncclSuccess) return failed(rank, "ncclCommGetAsyncError", asked);
     if (state == ncclSuccess) return {};
     if (state != ncclInProgress) return failed(rank, call, state);
+    if (place_.failure) {
+      if (auto reason = place_.failure()) return keep(*std::move(reason));
+    }
     const Clock::duration waited = Clock::now() - begin;
     if (waited > deadline_.load()) return expired(rank, call);
     if (waited < kYielding) {
@@ -202,11 +215,11 @@ Result<void> Communicators::poll(size_t rank, const char* call, Clock::time_poin
 
 Result<void> Communicators::check_gpus() const {
   const CurrentDevice before;
-  for (size_t rank = 0; rank < gpus_.size(); ++rank) {
-    const cudaError_t chosen = cudaSetDevice(gpus_[rank]);
+  for (size_t index = 0; index < gpus_.size(); ++index) {
+    const cudaError_t chosen = cudaSetDevice(gpus_[index]);
     if (chosen == cudaSuccess) continue;
     return machine_refused("rank {}: GPU {} cannot be used ({}); name GPUs that nvidia-smi lists",
-                           rank, gpus_[rank], cudaGetErrorString(chosen));
+                           place_.first + index, gpus_[index], cudaGetErrorString(chosen));
   }
   return {};
 }
@@ -218,22 +231,25 @@ Result<void> Communicators::begin_all(const ncclUniqueId& id) {
   config.blocking = 0;
   config.maxCTAs = kChannelsMax;
   const ncclResult_t started = nccl_.group_start();
-  if (started != ncclSuccess) return failed(0, "ncclGroupStart", started);
-  size_t refused_rank = 0;
+  if (started != ncclSuccess) return failed(place_.first, "ncclGroupStart", started);
+  size_t refused_rank = place_.first;
   ncclResult_t refused = ncclSuccess;
-  for (size_t rank = 0; rank < gpus_.size() && refused == ncclSuccess; ++rank) {
-    cudaSetDevice(gpus_[rank]);
-    Handle& handle = handles_[rank];
+  for (size_t index = 0; index < gpus_.size() && refused == ncclSuccess; ++index) {
+    const size_t rank = place_.first + index;
+    cudaSetDevice(gpus_[index]);
+    Handle& handle = handles_[index];
     const MutexLock lock(handle.mutex);
     const ncclResult_t result = nccl_.init_rank(
-        &handle.communicator, static_cast<int>(gpus_.size()), id, static_cast<int>(rank), &config);
+        &handle.communicator, static_cast<int>(place_.count), id, static_cast<int>(rank), &config);
     if (result == ncclSuccess || result == ncclInProgress) continue;
     refused_rank = rank;
     refused = result;
   }
   const ncclResult_t ended = nccl_.group_end();
   if (refused != ncclSuccess) return failed(refused_rank, "ncclCommInitRankConfig", refused);
-  if (ended != ncclSuccess && ended != ncclInProgress) return failed(0, "ncclGroupEnd", ended);
+  if (ended != ncclSuccess && ended != ncclInProgress) {
+    return failed(place_.first, "ncclGroupEnd", ended);
+  }
   return {};
 }
 
@@ -241,12 +257,13 @@ Result<void> Communicators::connect() {
   const Clock::time_point begin = Clock::now();
   if (auto usable = check_gpus(); !usable) return usable;
   ncclUniqueId id;
-  const ncclResult_t named = nccl_.unique_id(&id);
-  if (named != ncclSuccess) return failed(0, "ncclGetUniqueId", named);
+  std::memcpy(&id, place_.id.data(), sizeof(id));
   if (auto begun = begin_all(id); !begun) return begun;
-  for (size_t rank = 0; rank < gpus_.size(); ++rank) {
-    if (auto done = poll(rank, "ncclCommInitRankConfig", begin); !done) return done;
+  for (size_t index = 0; index < gpus_.size(); ++index) {
+    auto done = poll(place_.first + index, "ncclCommInitRankConfig", begin);
+    if (!done) return done;
   }
+  place_.failure = nullptr;
   make_events();
   return {};
 }
@@ -269,7 +286,7 @@ void Communicators::make_events() {
 }
 
 std::chrono::nanoseconds Communicators::time_spent(size_t rank) {
-  Times& times = times_[rank];
+  Times& times = times_[rank - place_.first];
   for (size_t event = 0; event < times.used; event += 2) {
     float milliseconds = 0;
     const cudaError_t told =
@@ -288,7 +305,7 @@ template <typename Call>
 void Communicators::enqueue(size_t rank, void* stream, const char* name, Call call) {
   if (aborted_.load()) return;
   auto* const on = static_cast<cudaStream_t>(stream);
-  Times& times = times_[rank];
+  Times& times = times_[rank - place_.first];
   const bool timed = times.used + 2 <= times.events.size();
   if (timed) cudaEventRecord(times.events[times.used], on);
   const Clock::time_point begin = Clock::now();
@@ -397,14 +414,39 @@ std::string no_shared_gpus() {
       version_text(version));
 }
 
+std::string nccl_version() {
+  return library() ? version_text(library()->version) : nccl_absence();
+}
+
+Result<NcclId> NcclRanks::make_id() {
+  if (!library()) return machine_refused("GPUs cannot be joined {}", nccl_absence());
+  ncclUniqueId made;
+  const ncclResult_t named = library()->unique_id(&made);
+  if (named != ncclSuccess) {
+    return machine_refused("ncclGetUniqueId failed: {} ({}); {}", library()->error_string(named),
+                           library()->last_error(nullptr), remedy(named));
+  }
+  NcclId id;
+  std::memcpy(id.data(), &made, sizeof(made));
+  return id;
+}
+
 Result<std::unique_ptr<NcclRanks>> NcclRanks::create(std::span<const int> gpus,
                                                      std::chrono::nanoseconds deadline) {
+  auto id = make_id();
+  if (!id) return std::unexpected(std::move(id).error());
+  return create_among(gpus, {.id = *id, .first = 0, .count = gpus.size()}, deadline);
+}
+
+Result<std::unique_ptr<NcclRanks>> NcclRanks::create_among(std::span<const int> gpus,
+                                                           const NcclPlace& place,
+                                                           std::chrono::nanoseconds deadline) {
   if (gpus.empty()) return invalid_input("NCCL joins no GPUs; name one at least");
   if (!library()) return machine_refused("GPUs cannot be joined {}", nccl_absence());
   if (const std::string absence = no_shared_gpus(); !absence.empty() && has_repeated(gpus)) {
     return machine_refused("GPUs {} are to be joined: {}", fmt::join(gpus, ", "), absence);
   }
-  auto ranks = std::make_unique<Communicators>(*library(), gpus, deadline);
+  auto ranks = std::make_unique<Communicators>(*library(), gpus, place, deadline);
   if (auto connected = ranks->connect(); !connected) {
     return std::unexpected(std::move(connected).error());
   }

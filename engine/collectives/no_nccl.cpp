@@ -10,6 +10,19 @@ std::string no_shared_gpus() {
   return nccl_absence();
 }
 
+std::string nccl_version() {
+  return nccl_absence();
+}
+
+Result<NcclId> NcclRanks::make_id() {
+  return machine_refused("GPUs of several hosts cannot be joined {}", nccl_absence());
+}
+
+Result<std::unique_ptr<NcclRanks>> NcclRanks::create_among(std::span<const int>, const NcclPlace&,
+                                                           std::chrono::nanoseconds) {
+  return machine_refused("GPUs of several hosts cannot be joined {}", nccl_absence());
+}
+
 Result<std::unique_ptr<NcclRanks>> NcclRanks::create(std::span<const int> gpus,
                                                      std::chrono::nanoseconds) {
   return machine_refused(

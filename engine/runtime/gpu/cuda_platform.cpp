@@ -29,6 +29,9 @@ const GpuPlatform* cuda_platform() {
                                        .find_matrix_library = &find_cuda_matrix_library,
                                        .join = &NcclRanks::create,
                                        .join_absence = &nccl_absence,
+                                       .make_nccl_id = &NcclRanks::make_id,
+                                       .join_among = &NcclRanks::create_among,
+                                       .nccl_version = &nccl_version,
                                        .timed_sum_bytes_max = size_t{8} << 20U,
                                        .let_launches_overlap = &let_launches_overlap};
   return &platform;

@@ -56,6 +56,13 @@ struct GpuPlatform {
                                              std::chrono::nanoseconds deadline) = nullptr;
   // As nccl_absence(), of what `join` needs. Null: nothing.
   std::string (*join_absence)() = nullptr;
+  // NcclRanks::make_id(), NcclRanks::create_among() and nccl_version(), for GPUs of several hosts;
+  // null where `join` is, or where it joins those of one process alone.
+  Result<NcclId> (*make_nccl_id)() = nullptr;
+  Result<std::unique_ptr<NcclRanks>> (*join_among)(std::span<const int> gpus,
+                                                   const NcclPlace& place,
+                                                   std::chrono::nanoseconds deadline) = nullptr;
+  std::string (*nccl_version)() = nullptr;
   // False: GPUs are used as though none reached another's memory.
   bool peer_access = true;
   // Chooses the way of each sum.
@@ -76,6 +83,14 @@ inline std::string absence_of_nccl(const GpuPlatform* platform) {
     return "in a build without NCCL: use a build with it";
   }
   return platform->join_absence == nullptr ? "" : platform->join_absence();
+}
+
+// The same of what joins GPUs of several hosts.
+inline std::string absence_among_hosts(const GpuPlatform* platform) {
+  std::string absence = absence_of_nccl(platform);
+  if (absence.empty() && platform->join_among == nullptr)
+    absence = "without NCCL for several hosts";
+  return absence;
 }
 
 // Null in a build without CUDA (no_cuda_platform.cpp), which knows no GPU to open either.

@@ -21,6 +21,9 @@ std::string no_test_gpus() {
 GpuPlatform test_gpus_by_nccl() {
   GpuPlatform platform = test_gpus();
   platform.join = &join_host_gpus;
+  platform.make_nccl_id = &make_host_nccl_id;
+  platform.join_among = &join_host_gpus_among;
+  platform.nccl_version = [] { return std::string("of tests"); };
   platform.peer_access = false;
   return platform;
 }

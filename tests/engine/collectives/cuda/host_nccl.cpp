@@ -4,18 +4,68 @@
 #include <atomic>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
 #include "engine/base/check.h"
+#include "engine/base/secret.h"
 #include "tests/engine/kernels/cuda/launch_stream.h"
 
 namespace lockstep {
 
+// The ranks of all processes that have an id; each process is an object in this one.
+struct HostNcclJoin {
+  // The arguments that a rank has brought to the call at hand.
+  struct Posted {
+    const float* values = nullptr;
+    size_t count = 0;
+    const std::vector<NcclTransfer>* transfers = nullptr;
+  };
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<Posted> posted;  // by rank; GUARDED_BY(mutex), as what follows
+  size_t joined = 0;           // ranks
+  size_t arrived = 0;
+  size_t rounds = 0;
+  bool is_broken = false;  // some ranks have been aborted: nobody meets any more
+};
+
+// NCCL tells a process nothing of one that has aborted: its ranks wait.
 class HostNcclRanks final : public NcclRanks {
  public:
-  HostNcclRanks(size_t rank_count, std::chrono::nanoseconds deadline)
-      : deadline_(deadline), posted_(rank_count), spent_(rank_count) {}
+  HostNcclRanks(std::shared_ptr<HostNcclJoin> shared, std::chrono::nanoseconds deadline)
+      : shared_(std::move(shared)),
+        deadline_(deadline),
+        posted_(shared_->posted),
+        spent_(posted_.size()) {}
+  // Ends as NCCL's communicators do.
+  ~HostNcclRanks() override {
+    const std::lock_guard lock(shared_->mutex);
+    shared_->is_broken = true;
+  }
+  HostNcclRanks(const HostNcclRanks&) = delete;
+  HostNcclRanks& operator=(const HostNcclRanks&) = delete;
+
+  // Until the ranks of all processes have come.
+  Result<void> join(size_t own_count, const NcclPlace& place) {
+    const auto end = std::chrono::steady_clock::now() + deadline_.load();
+    std::unique_lock lock(shared_->mutex);
+    shared_->joined += own_count;
+    shared_->changed.notify_all();
+    while (shared_->joined < posted_.size()) {
+      shared_->changed.wait_for(lock, kBetweenLooks);
+      lock.unlock();
+      if (const auto failure = place.failure ? place.failure() : std::nullopt) {
+        return std::unexpected(*failure);
+      }
+      lock.lock();
+      if (std::chrono::steady_clock::now() < end) continue;
+      return machine_refused("{} of {} ranks have come in time", shared_->joined, posted_.size());
+    }
+    return {};
+  }
 
   void set_deadline(std::chrono::nanoseconds deadline) override { deadline_.store(deadline); }
 
@@ -37,9 +87,12 @@ class HostNcclRanks final : public NcclRanks {
     enqueue(rank, stream, [=, this] {
       std::vector<std::vector<float>> received;
       const Met met = meet_around(rank, {.transfers = &own}, [&] {
-        for (const NcclTransfer& transfer : own) received.push_back(sent_to(rank, transfer));
+        std::map<size_t, size_t> earlier;
+        for (const NcclTransfer& transfer : own) {
+          received.push_back(sent_to(rank, transfer, earlier[transfer.peer]++));
+        }
       });
-      for (size_t index = 0; met == Met::kAll && index < own.size(); ++index) {
+      for (size_t index = 0; met == Met::kAll && index < received.size(); ++index) {
         std::ranges::copy(received[index], own[index].receive);
       }
       return met;
@@ -47,29 +100,26 @@ class HostNcclRanks final : public NcclRanks {
   }
 
   std::chrono::nanoseconds time_spent(size_t rank) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(shared_->mutex);
     return spent_[rank];
   }
 
   Result<void> check(size_t) override {
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(shared_->mutex);
     if (failure_) return std::unexpected(*failure_);
     return {};
   }
 
   void abort(const Error& reason) override {
     host_nccl().change([](HostNccl::State& state) { ++state.counts.aborts; });
-    const std::lock_guard lock(mutex_);
+    const std::lock_guard lock(shared_->mutex);
     fail(reason);
   }
 
  private:
-  // The arguments that a rank has brought to the call at hand.
-  struct Posted {
-    const float* values = nullptr;
-    size_t count = 0;
-    const std::vector<NcclTransfer>* transfers = nullptr;
-  };
+  using Posted = HostNcclJoin::Posted;
+
+  static constexpr std::chrono::milliseconds kBetweenLooks{5};
 
   enum class Met { kAll, kFailed, kNotYet };
 
@@ -78,7 +128,7 @@ class HostNcclRanks final : public NcclRanks {
     auto timed = [this, rank, work = std::move(work)] {
       const auto begin = std::chrono::steady_clock::now();
       const bool done = work() != Met::kNotYet;
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(shared_->mutex);
       spent_[rank] += std::chrono::steady_clock::now() - begin;
       return done;
     };
@@ -92,28 +142,32 @@ class HostNcclRanks final : public NcclRanks {
   // All ranks post, read what the others have posted, and go on.
   Met meet_around(size_t rank, const Posted& own, const std::function<void()>& read) {
     {
-      const std::lock_guard lock(mutex_);
+      const std::lock_guard lock(shared_->mutex);
       posted_[rank] = own;
     }
     const Met met = meet(rank, host_nccl().waits_for_ever());
     if (met != Met::kAll) return met;
-    read();
+    {
+      // The memory of ranks that have been aborted may be gone.
+      const std::lock_guard lock(shared_->mutex);
+      if (!shared_->is_broken) read();
+    }
     return meet(rank, /*for_ever=*/false);
   }
 
   Met meet(size_t rank, bool for_ever) {
-    std::unique_lock lock(mutex_);
-    const size_t round = rounds_;
-    if (++arrived_ == posted_.size()) {
-      arrived_ = 0;
-      ++rounds_;
-      all_came_.notify_all();
+    std::unique_lock lock(shared_->mutex);
+    const size_t round = shared_->rounds;
+    if (++shared_->arrived == posted_.size() && !shared_->is_broken) {
+      shared_->arrived = 0;
+      ++shared_->rounds;
+      shared_->changed.notify_all();
     }
-    const auto is_over = [&] { return rounds_ != round || failure_.has_value(); };
+    const auto is_over = [&] { return shared_->rounds != round || failure_.has_value(); };
     const auto deadline = host_nccl().deadline_or(deadline_.load());
-    if (!all_came_.wait_for(lock, deadline, is_over)) {
+    if (!shared_->changed.wait_for(lock, deadline, is_over)) {
       if (for_ever) {
-        --arrived_;
+        --shared_->arrived;
         return Met::kNotYet;
       }
       fail(Error{ErrorKind::kMachineRefused,
@@ -125,7 +179,8 @@ class HostNcclRanks final : public NcclRanks {
   // Under the lock.
   void fail(const Error& reason) {
     if (!failure_) failure_ = reason;
-    all_came_.notify_all();
+    shared_->is_broken = true;
+    shared_->changed.notify_all();
   }
 
   std::vector<float> sum_of_all(const float* own, size_t count) const {
@@ -145,22 +200,24 @@ class HostNcclRanks final : public NcclRanks {
     return total;
   }
 
-  std::vector<float> sent_to(size_t rank, const NcclTransfer& own) const {
+  // `earlier`: transfers of the call with the same peer that come before this one.
+  std::vector<float> sent_to(size_t rank, const NcclTransfer& own, size_t earlier) const {
     const auto& theirs = *posted_[own.peer].transfers;
-    const auto found = std::ranges::find(theirs, rank, &NcclTransfer::peer);
+    auto found = std::ranges::find(theirs, rank, &NcclTransfer::peer);
+    for (; earlier > 0 && found != theirs.end(); --earlier) {
+      found = std::ranges::find(found + 1, theirs.end(), rank, &NcclTransfer::peer);
+    }
     CHECK(found != theirs.end(), "rank {} sends nothing to rank {}", own.peer, rank);
     CHECK(found->send_count == own.receive_count, "rank {} sends {} values, rank {} takes {}",
           own.peer, found->send_count, rank, own.receive_count);
     return {found->send, found->send + found->send_count};
   }
 
+  const std::shared_ptr<HostNcclJoin> shared_;
   std::atomic<std::chrono::nanoseconds> deadline_;
-  std::mutex mutex_;
-  std::condition_variable all_came_;
-  std::vector<Posted> posted_;                   // by rank; read between two barriers
-  std::vector<std::chrono::nanoseconds> spent_;  // GUARDED_BY(mutex_), as what follows; by rank
-  size_t arrived_ = 0;
-  size_t rounds_ = 0;
+  std::vector<Posted>& posted_;  // the shared's; read between two barriers
+  // GUARDED_BY(shared_->mutex), both; by rank
+  std::vector<std::chrono::nanoseconds> spent_;
   std::optional<Error> failure_;
 };
 
@@ -170,6 +227,10 @@ void HostNccl::reset() {
 
 void HostNccl::refuse(bool refused) {
   change([refused](State& state) { state.is_refused = refused; });
+}
+
+void HostNccl::refuse_rank(std::optional<size_t> first) {
+  change([first](State& state) { state.refused_rank = first; });
 }
 
 void HostNccl::silence(size_t rank, std::chrono::nanoseconds deadline) {
@@ -218,7 +279,42 @@ Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
     return machine_refused("{} GPUs are not joined by a fake NCCL", gpus.size());
   }
   ++host_nccl().state_.counts.joined;
-  return std::make_unique<HostNcclRanks>(gpus.size(), deadline);
+  auto shared = std::make_shared<HostNcclJoin>();
+  shared->posted.resize(gpus.size());
+  return std::make_unique<HostNcclRanks>(std::move(shared), deadline);
+}
+
+Result<NcclId> make_host_nccl_id() {
+  NcclId id;
+  fill_random(id);
+  return id;
+}
+
+Result<std::unique_ptr<NcclRanks>> join_host_gpus_among(std::span<const int> gpus,
+                                                        const NcclPlace& place,
+                                                        std::chrono::nanoseconds deadline) {
+  std::shared_ptr<HostNcclJoin> shared;
+  {
+    const std::lock_guard lock(host_nccl().mutex_);
+    HostNccl::State& state = host_nccl().state_;
+    if (state.is_refused || state.refused_rank == place.first) {
+      return machine_refused("{} GPUs are not joined by a fake NCCL", gpus.size());
+    }
+    ++state.counts.joined;
+    auto& found = state.joins[place.id];
+    if (found == nullptr) {
+      found = std::make_shared<HostNcclJoin>();
+      found->posted.resize(place.count);
+    }
+    shared = found;
+  }
+  CHECK(shared->posted.size() == place.count, "processes join {} and {} ranks",
+        shared->posted.size(), place.count);
+  auto ranks = std::make_unique<HostNcclRanks>(std::move(shared), deadline);
+  if (auto joined = ranks->join(gpus.size(), place); !joined) {
+    return std::unexpected(joined.error());
+  }
+  return ranks;
 }
 
 }  // namespace lockstep

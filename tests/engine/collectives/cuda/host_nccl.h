@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +14,8 @@
 
 namespace lockstep {
 
+struct HostNcclJoin;
+
 // For GpuPlatform::join, which is a plain function: what it is to do, and what has been asked of
 // what it made. Any thread may call.
 class HostNccl {
@@ -21,6 +24,8 @@ class HostNccl {
   void reset();
   // From now on no GPUs can be joined.
   void refuse(bool refused);
+  // From now on a process whose first rank this is cannot join others.
+  void refuse_rank(std::optional<size_t> first);
   // From now on this rank enqueues nothing, and the others wait for so long at most.
   void silence(size_t rank, std::chrono::nanoseconds deadline);
   // From now on no call fails because others do not come to it: the stream that it is on is not
@@ -37,11 +42,16 @@ class HostNccl {
 
  private:
   friend class HostNcclRanks;
+  friend Result<std::unique_ptr<NcclRanks>> join_host_gpus_among(std::span<const int> gpus,
+                                                                 const NcclPlace& place,
+                                                                 std::chrono::nanoseconds deadline);
   friend Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
                                                            std::chrono::nanoseconds deadline);
 
   struct State {
     bool is_refused = false;
+    std::optional<size_t> refused_rank;
+    std::map<NcclId, std::shared_ptr<HostNcclJoin>> joins;  // of several processes
     std::optional<size_t> silent_rank;
     std::optional<std::chrono::nanoseconds> deadline;
     bool waits_for_ever = false;
@@ -65,5 +75,10 @@ HostNccl& host_nccl();
 // `stream` of its calls: a LaunchStream, or null: at once.
 Result<std::unique_ptr<NcclRanks>> join_host_gpus(std::span<const int> gpus,
                                                   std::chrono::nanoseconds deadline);
+// For GpuPlatform::join_among: the processes are objects of this one, joined by their id.
+Result<NcclId> make_host_nccl_id();
+Result<std::unique_ptr<NcclRanks>> join_host_gpus_among(std::span<const int> gpus,
+                                                        const NcclPlace& place,
+                                                        std::chrono::nanoseconds deadline);
 
 }  // namespace lockstep
