@@ -38,7 +38,6 @@ constexpr milliseconds kLongestSleep{250};
 constexpr milliseconds kRetry{1};       // of reading while another thread sends
 constexpr milliseconds kLeaving{200};   // to tell the others
 constexpr uint64_t kWake = UINT64_MAX;  // of an event: not a peer's
-constexpr int kSilentLooks = 2;         // at a silent host, before it counts as such
 
 class FormedGroup final : public HostGroup {
  public:
@@ -113,6 +112,7 @@ class FormedGroup final : public HostGroup {
     const MutexLock lock(mutex_);
     return failure_;
   }
+  void on_failure(FailureCall::Call call) override { failure_call_.set(std::move(call)); }
 
  private:
   // `told`: to the other hosts.
@@ -191,6 +191,7 @@ class FormedGroup final : public HostGroup {
   // By host: what has come of the gathering at hand.
   std::vector<std::optional<std::string>> documents_ LOCKSTEP_GUARDED_BY(mutex_);
   CommandRing commands_ LOCKSTEP_GUARDED_BY(mutex_);
+  FailureCall failure_call_;
 
   std::thread thread_;  // last: it uses all of the above
 };
@@ -224,6 +225,7 @@ void FormedGroup::run() {
     for (const auto& peer : peers_) tend(*peer);
   }
   leave();
+  if (const auto reason = failure()) failure_call_.tell(*reason);
 }
 
 void FormedGroup::wait() {
@@ -279,12 +281,7 @@ void FormedGroup::tend(Peer& peer) {
     const auto sent = peer.stream->try_send(ping_);
     if (!sent) lose_in_sending(peer, sent.error());
   }
-  // Bytes that have come and were not read yet are no silence: something has kept this host.
-  pollfd entry{.fd = peer.stream->descriptor(), .events = POLLIN, .revents = 0};
-  const bool has_more = ::poll(&entry, 1, 0) > 0;
-  const bool is_silent = !has_more && Clock::now() - peer.stream->heard_at() > options_.patience;
-  peer.silent_looks = is_silent ? peer.silent_looks + 1 : 0;
-  if (peer.silent_looks < kSilentLooks) return;
+  if (!peer.is_silent(options_.patience)) return;
   const double seconds = std::chrono::duration<double>(options_.patience).count();
   fail_alike({ErrorKind::kMachineRefused,
               fmt::format("{} has been silent for {} s", names_[peer.host], seconds)});
@@ -452,7 +449,10 @@ Result<void> FormedGroup::open_links(size_t bytes_most) {
   if (!offers) return std::unexpected(offers.error());
   const auto transport = choose_transport(*offers, names_);
   if (!transport) return std::unexpected(transport.error());
-  if (peers_.empty()) return {};
+  if (peers_.empty() || (*transport)->joins_gpus) {
+    listener_.reset();
+    return {};
+  }
   const MeshPlace place = {.index = index(),
                            .group = nonce_,
                            .addresses = addresses_,

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -51,7 +52,8 @@ class HostGroup {
   virtual Result<std::vector<nlohmann::ordered_json>> gather(const nlohmann::ordered_json& own) = 0;
 
   // Opens the links of every pair of hosts, by the transport that was asked for; "auto": the first
-  // that all hosts can use. All hosts call it, once. `bytes_most`: of one exchange.
+  // that all hosts can use. All hosts call it, once. `bytes_most`: of one exchange. By a transport
+  // that joins GPUs there are none.
   virtual Result<void> open_links(size_t bytes_most) = 0;
   virtual HostLink& link(size_t host) = 0;  // not of this host itself
 
@@ -70,6 +72,10 @@ class HostGroup {
   // Why the group has failed: a host that was lost, or told its reason; none: it has not. Any
   // thread.
   virtual std::optional<Error> failure() const = 0;
+  // Is called once, with the reason, when the group has failed and the others have been told: by a
+  // thread of the group's, or by this call where that was before. Not for a group that ends. One
+  // for a group: another replaces it. What it uses has to last as long as it does.
+  virtual void on_failure(std::function<void(const Error&)> call) = 0;
 };
 
 }  // namespace lockstep

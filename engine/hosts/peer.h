@@ -4,10 +4,14 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "engine/base/mutex.h"
+#include "engine/base/result.h"
 #include "engine/hosts/control_stream.h"
 
 namespace lockstep {
@@ -58,6 +62,24 @@ struct Peer {
   // The control thread's.
   bool read_again = false;
   int silent_looks = 0;
+
+  // A look, by the control thread: whether nothing has been heard of it for so long.
+  bool is_silent(std::chrono::milliseconds patience);
+};
+
+// A call that is made once, after a failure: when it has come, or is set, whichever is later.
+class FailureCall {
+ public:
+  using Call = std::function<void(const Error&)>;
+
+  // Replaces one that was not made.
+  void set(Call call);
+  void tell(const Error& reason);
+
+ private:
+  Mutex mutex_;
+  Call call_ LOCKSTEP_GUARDED_BY(mutex_);
+  std::optional<Error> reason_ LOCKSTEP_GUARDED_BY(mutex_);  // once it has failed
 };
 
 // Sends a host's last words, if they go until then; once in any case.

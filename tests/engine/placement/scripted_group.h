@@ -46,6 +46,7 @@ class ScriptedGroup final : public HostGroup {
   Result<std::span<const std::byte>> next_command() override { return unavailable("none comes"); }
   void fail(const Error& reason) noexcept override { failure_ = reason; }
   std::optional<Error> failure() const override { return failure_; }
+  void on_failure(std::function<void(const Error&)> /*call*/) override {}
 
   std::vector<Json> gathered;  // what this host has said
 

@@ -118,6 +118,7 @@ class LoopbackHosts::Group final : public HostGroup {
     }
   }
   std::optional<Error> failure() const override { return failure_; }
+  void on_failure(std::function<void(const Error&)>) override {}
 
  private:
   size_t index_;
