@@ -253,15 +253,17 @@ Result<void> Engine::Parts::make_ranks() {
   if (machine.gpu_platform != nullptr) {
     gpus = *machine.gpu_platform;
     gpus->settings = settings.gpus;
+    if (hosts.is_joined()) gpus->settings.pass_deadline = hosts.pass_deadline(settings.gpus);
   }
+  const GpuPlatform* const platform = gpus ? &*gpus : nullptr;
   if (hosts.is_joined()) {
     if (auto opened = hosts.open(model, layout); !opened) return opened;
   }
-  const auto make = [this] {
+  const auto make = [this, platform] {
     auto sources = handover.sources(layout.places.size(), keeping(), options.lock_memory);
-    if (hosts.is_joined()) return hosts.make_ranks(model, layout, std::move(sources));
+    if (hosts.is_joined()) return hosts.make_ranks(model, layout, std::move(sources), platform);
     return Ranks::make(model.graph, layout.split, layout.plan_options, layout.places,
-                       std::move(sources), gpus ? &*gpus : nullptr);
+                       std::move(sources), platform);
   };
   auto made = make();
   if (!made && handover.has_weights()) {

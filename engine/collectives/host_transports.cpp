@@ -39,19 +39,28 @@ constexpr HostTransport kTcp = {.name = "tcp",
                                 .obstacle = no_obstacle,
                                 .encrypts = true,
                                 .outlives_group = true,
+                                .joins_gpus = false,
                                 .make = make_tcp_link};
 constexpr HostTransport kUcx = {.name = "ucx",
                                 .obstacle = ucx_obstacle,
                                 .encrypts = false,
                                 .outlives_group = true,
+                                .joins_gpus = false,
                                 .make = make_ucx_link};
 constexpr HostTransport kMpi = {.name = "mpi",
                                 .obstacle = mpi_obstacle,
                                 .encrypts = false,
                                 .outlives_group = false,
+                                .joins_gpus = false,
                                 .make = make_mpi_link};
+constexpr HostTransport kNccl = {.name = kGpuTransport,
+                                 .obstacle = no_obstacle,
+                                 .encrypts = false,
+                                 .outlives_group = true,
+                                 .joins_gpus = true,
+                                 .make = nullptr};
 
-constexpr std::array kTransports = {kTcp, kUcx, kMpi};
+constexpr std::array kTransports = {kTcp, kUcx, kMpi, kNccl};
 
 }  // namespace
 

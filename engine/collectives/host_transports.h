@@ -14,17 +14,23 @@
 namespace lockstep {
 
 struct HostTransport {
-  std::string_view name;      // "tcp", "ucx", "mpi"
+  std::string_view name;      // "tcp", "ucx", "mpi", "nccl"
   std::string (*obstacle)();  // why it cannot be used here; empty: it can
   bool encrypts;              // where the stream does
   bool outlives_group;        // a host that was started again can be linked as well
+  // Ranks on GPUs exchange by it, and no others. It has no links: `make` is null, and whether it is
+  // there the GPUs' platform says.
+  bool joins_gpus;
   // Both hosts call it, with the two ends of one stream, which is the link's from then on.
   // `bytes_most`: of one exchange in either direction.
   Result<std::unique_ptr<HostLink>> (*make)(std::unique_ptr<HostStream> stream, size_t bytes_most);
 };
 
-// In the order in which "auto" tries them.
+// In the order in which "auto" tries those that join no GPUs.
 std::span<const HostTransport> host_transports();
+
+// The name of the one by which ranks exchange that are GPUs.
+inline constexpr std::string_view kGpuTransport = "nccl";
 
 // The row of this name. Fails with kInvalidInput, naming those that there are, or the obstacle.
 Result<const HostTransport*> find_host_transport(std::string_view name);

@@ -147,7 +147,7 @@ Json link_offer(const std::string& transport, size_t bytes_most) {
   offer["obstacles"] = Json::object();
   for (const HostTransport& row : host_transports()) {
     // To look for an obstacle may load a library.
-    if (transport != "auto" && transport != row.name) continue;
+    if (transport == "auto" ? row.joins_gpus : transport != row.name) continue;
     offer["obstacles"][std::string(row.name)] = row.obstacle();
   }
   return offer;
@@ -178,6 +178,7 @@ Result<const HostTransport*> choose_transport(std::span<const Json> offers,
   }
   std::string reasons;
   for (const HostTransport& row : host_transports()) {
+    if (row.joins_gpus) continue;
     const std::string obstacle = obstacle_among(offers, names, row.name);
     if (obstacle.empty()) return &row;
     reasons += fmt::format("; {}: {}", row.name, obstacle);

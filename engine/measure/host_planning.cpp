@@ -213,7 +213,7 @@ Result<HostsPlan> plan_in_group(HostGroup& group, const GgufFile& file, const Mo
 }  // namespace
 
 Result<HostsPlan> plan_hosts(const EngineOptions& options) {
-  return plan_hosts(options, Machine::read(/*with_gpus=*/false));
+  return plan_hosts(options, Machine::read(/*with_gpus=*/true));
 }
 
 Result<HostsPlan> plan_hosts(const EngineOptions& options, const Machine& machine) {
@@ -224,6 +224,11 @@ Result<HostsPlan> plan_hosts(const EngineOptions& options, const Machine& machin
   if (!choice) return std::unexpected(choice.error());
   if (auto checked = check_host_options(options, choice->layout); !checked) {
     return std::unexpected(checked.error());
+  }
+  if (choice->layout.rules().traits.joined_by_nccl) {
+    return invalid_input(
+        "what GPUs of several hosts take for their sums is not foretold: leave out --hosts to plan "
+        "one host's GPUs, or use --devices cpu to plan the hosts' processors");
   }
   auto group = HostGroup::form(options.hosts);
   if (!group) return std::unexpected(group.error());

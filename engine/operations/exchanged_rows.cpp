@@ -200,6 +200,16 @@ std::vector<ExchangedRows> exchanged_rows(const Step& step) {
   return collector.take();
 }
 
+std::vector<ExchangedRows> rows_of_logits(const Step& step) {
+  // A sum is every rank's.
+  if (std::holds_alternative<AllReduceStep>(step.work)) return {};
+  Collector collector;
+  std::visit(collector, step.work);
+  std::vector<ExchangedRows> found = collector.take();
+  std::erase_if(found, [](const ExchangedRows& rows) { return !rows.is_of_logits(); });
+  return found;
+}
+
 size_t exchanged_bytes(const ExchangedRows& rows, const Batch& batch, Range among) {
   if (rows.embed == nullptr) return rows_of(rows, batch, among).size() * rows.row_bytes;
   size_t bytes = 0;

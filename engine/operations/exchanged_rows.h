@@ -47,6 +47,10 @@ inline constexpr Range kAllRows = {0, SIZE_MAX};
 // In a fixed order; none where the step brings nothing. The plan must outlive the result.
 std::vector<ExchangedRows> exchanged_rows(const Step& step);
 
+// Those of them that are of logits, of a step of any strategy. What rank 0 has itself may be
+// missing.
+std::vector<ExchangedRows> rows_of_logits(const Step& step);
+
 // The bytes that those of them that are `among` these rows have in a batch, and all of them in the
 // largest of a plan's passes.
 size_t exchanged_bytes(const ExchangedRows& rows, const Batch& batch, Range among = kAllRows);

@@ -230,7 +230,7 @@ class GpuRules final : public RulesWithGpus {
                        .memory_can_be_kept = false,
                        .takes_draft_models = false,
                        .sums_parts = true,
-                       .spans_hosts = false,
+                       .joined_by_nccl = true,
                        .has_alternative = true}) {}
 
   size_t short_prompt() const override { return kGpuShortPrompt; }
@@ -240,8 +240,9 @@ class GpuRules final : public RulesWithGpus {
     const size_t count = devices.gpus.size();
     // First, as its remedies are other devices, of which the checks of the devices would say more.
     const bool by_layers = settings.strategy == Strategy::kLayers;
+    const bool alone = (count == 1 && !settings.among_hosts) || by_layers;
     auto fits = check_gpu_graph(graph, settings.without_fusion,
-                                count == 1 || by_layers ? GpuCompany::kNobody : GpuCompany::kGpus);
+                                alone ? GpuCompany::kNobody : GpuCompany::kGpus);
     if (!fits) return fits;
     if (auto cache = check_gpu_cache(settings.kv_format, settings.kv_format_name); !cache) {
       return cache;
@@ -254,13 +255,17 @@ class GpuRules final : public RulesWithGpus {
           "{} GPUs are chosen; at most {} can be ranks of one split: name fewer in --devices",
           count, kGpuRanksMax);
     }
-    if (settings.strategy == Strategy::kGather && count > 1) return no_gather(devices);
+    if (settings.strategy == Strategy::kGather && (count > 1 || settings.among_hosts)) {
+      return no_gather(devices);
+    }
+    if (settings.among_hosts) return check_among_hosts(settings, machine);
     if (count < 2 || by_layers) return {};
     const std::string absence = absence_of_nccl(machine.gpu_platform);
     return absence.empty() ? Result<void>() : check_links(machine.topology, devices.gpus, absence);
   }
   std::string_view sums_text(const Settings& settings, const Topology& topology,
                              const DeviceChoice& devices) const override {
+    if (settings.among_hosts) return "; with those of other hosts they sum by NCCL";
     if (check_links(topology, devices.gpus)) return "";
     if (settings.strategy == Strategy::kLayers) {
       return "; not all of them reach the others' memory, so layers' rows go through the host";
@@ -288,6 +293,8 @@ class GpuRules final : public RulesWithGpus {
   // A GPU with layers of its own computes a pass in chunks, others the ones before and behind.
   std::vector<size_t> batches(const Settings& settings) const override {
     if (settings.batch_is_given) return {settings.batch_tokens};
+    // Hosts take one, whether the model would find space on each of them or not.
+    if (settings.among_hosts) return {std::max(kGpuBatchTokens, settings.batch_tokens)};
     if (settings.strategy == Strategy::kLayers) {
       return {kChunksOfPass * kGpuBatchTokens, kGpuBatchTokens, settings.batch_tokens};
     }
@@ -328,6 +335,20 @@ class GpuRules final : public RulesWithGpus {
                            settings.shares.empty()
                                ? shares_of_gpus(topology, devices.gpus, speeds, limiting)
                                : settings.shares);
+  }
+
+ private:
+  static Result<void> check_among_hosts(const Settings& settings, const Machine& machine) {
+    if (settings.strategy == Strategy::kLayers) {
+      return invalid_input(
+          "strategy layers is for the GPUs of one host: with --hosts use --strategy auto");
+    }
+    const std::string absence = absence_among_hosts(machine.gpu_platform);
+    if (absence.empty()) return {};
+    return invalid_input(
+        "GPUs of several hosts are joined by NCCL, and cannot be {}; --devices cpu has processors "
+        "compute",
+        absence);
   }
 };
 

@@ -30,6 +30,7 @@ struct DeviceTraits {
   bool takes_draft_models = true;  // a smaller model may compute on the same ranks
   bool sums_parts = false;         // several ranks add their parts of a product
   bool spans_hosts = true;         // ranks may be on several hosts
+  bool joined_by_nccl = false;     // then NCCL joins them
   bool has_alternative = false;    // nodes compute where the devices do not suffice
 };
 

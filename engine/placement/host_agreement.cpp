@@ -7,7 +7,12 @@
 #include "engine/base/digest.h"
 #include "engine/base/log.h"
 #include "engine/base/rank_limit.h"
+#include "engine/collectives/gpu_mailbox.h"
+#include "engine/collectives/gpu_nccl_sum.h"
 #include "engine/collectives/host_address.h"
+#include "engine/collectives/host_transports.h"
+#include "engine/kernels/packed_matrix.h"
+#include "engine/machine/device_choice.h"
 #include "engine/machine/kept_memory.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/memory_identity.h"
@@ -22,24 +27,32 @@ using Json = nlohmann::ordered_json;
 // More than any host has; a number from the wire is no reason to take memory.
 constexpr size_t kWorkersMost = 4096;
 
+constexpr const char* kGpuKinds = "GPUs";
+
 // Equal on all hosts, or they would not compute one model: the file (its size, its header, and
-// samples of what lies behind: another export has other weights), the arithmetic, the options by
-// which passes are made.
-Result<Json> describe_common(const GgufFile& file, const Model& model, const EngineOptions& options,
+// samples of what lies behind: another export has other weights), what computes, its arithmetic,
+// the options by which passes are made.
+Result<Json> describe_common(const GgufFile& file, const EngineOptions& options,
                              const KernelTable& kernels, const ModelLayout& layout) {
-  auto identity = identify_memory(file, model, options, kernels, layout);
-  if (!identity) return std::unexpected(identity.error());
-  Json common = {{"packing", identity->weights.at("packing_version")}, {"model", Json::array()}};
+  const bool are_gpus = layout.rules().traits.joined_by_nccl;
+  const auto headers = identify_headers(file);
+  if (!headers) return std::unexpected(headers.error());
+  Json common = {{"devices", are_gpus ? "GPUs" : "processors"},
+                 {"packing", kPackingVersion},
+                 {"model", Json::array()}};
   for (size_t part = 0; part < file.readers().size(); ++part) {
     const FileReader& reader = file.readers()[part];
     auto samples = sample_digest(reader.descriptor(), reader.size_bytes());
     if (!samples) return std::unexpected(samples.error());
-    common["model"].push_back(
-        {{"bytes", reader.size_bytes()},
-         {"header_sha256", identity->weights.at("files").at(part).at("header_sha256")},
-         {"samples_sha256", std::move(*samples)}});
+    common["model"].push_back({{"bytes", reader.size_bytes()},
+                               {"header_sha256", headers->at(part).at("header_sha256")},
+                               {"samples_sha256", std::move(*samples)}});
   }
-  common["isa"] = kernels.name;
+  if (are_gpus) {
+    common[kGpuKinds] = layout.gpu_kinds;
+  } else {
+    common["isa"] = kernels.name;
+  }
   common["arithmetic"] = layout.arithmetic;
   common["kv-format"] = kv_format_name(options);
   common["context"] = options.context_tokens;
@@ -56,6 +69,7 @@ Json describe_places(const ModelLayout& layout) {
   Json places = Json::array();
   for (const RankPlace& place : layout.places) {
     places.push_back({{"workers", place.cpus.size()}, {"share", place.share}});
+    if (layout.rules().traits.joined_by_nccl) places.back()["gpu"] = true;
   }
   return places;
 }
@@ -72,12 +86,15 @@ Result<void> compare(const HostGroup& group, size_t host, const Json& theirs, co
   for (const auto& [key, value] : own.items()) {
     const Json there = theirs.value(key, Json());
     if (there == value) continue;
+    const std::string_view remedy =
+        key == kGpuKinds
+            ? "GPUs of one kind alone compute alike: --devices names those that do"
+            : "Give all hosts the same file and options; --isa NAME makes processors of different "
+              "kinds compute alike";
     // Another host may be the wrong one, and be mended: a service manager starts this one again.
-    return machine_refused(
-        "{} cannot compute one model with {}: {} is {} there and {} here. Give all hosts the same "
-        "file and options; --isa NAME makes processors of different kinds compute alike",
-        group.name(host), group.name(group.index()), key, cut_text(there.dump()),
-        cut_text(value.dump()));
+    return machine_refused("{} cannot compute one model with {}: {} is {} there and {} here. {}",
+                           group.name(host), group.name(group.index()), key, cut_text(there.dump()),
+                           cut_text(value.dump()), remedy);
   }
   return {};
 }
@@ -135,6 +152,7 @@ Result<RankPlace> read_place(const HostGroup& group, size_t host, const Json& pl
                          workers, read.share);
   }
   read.cpus.assign(workers, -1);
+  if (place.value("gpu", false)) read.device = GpuPlace();
   return read;
 }
 
@@ -286,7 +304,40 @@ Result<Extent> agree_on_extent(HostGroup& group, const Model& model, const HostC
   return *found->held;
 }
 
+Result<void> check_transport(const HostOptions& hosts, const ModelLayout& layout) {
+  const auto name = host_transport(hosts, layout);
+  if (!name) return std::unexpected(name.error());
+  const auto transport =
+      std::ranges::find(host_transports(), std::string_view(*name), &HostTransport::name);
+  const bool encrypts = transport == host_transports().end() || transport->encrypts;
+  if (encrypts || hosts.may_be_insecure || std::ranges::all_of(hosts.addresses, is_loopback_host)) {
+    return {};
+  }
+  return invalid_input(
+      "what hosts exchange by {} during a pass is not encrypted, whatever secret they have; where "
+      "nobody else is on their network, give --insecure-hosts true",
+      *name);
+}
+
 }  // namespace
+
+Result<std::string> host_transport(const HostOptions& hosts, const ModelLayout& layout) {
+  const bool is_of_gpus = hosts.transport == kGpuTransport;
+  if (!layout.rules().traits.joined_by_nccl) {
+    if (!is_of_gpus) return hosts.transport;
+    return invalid_input(
+        "--hosts-transport {} joins GPUs, and processors are to compute: leave it out, or use "
+        "--devices gpu",
+        hosts.transport);
+  }
+  if (is_of_gpus || hosts.transport == "tcp" || hosts.transport == "auto") {
+    return std::string(kGpuTransport);
+  }
+  return invalid_input(
+      "GPUs of several hosts exchange by NCCL, which chooses its network itself: leave out "
+      "--hosts-transport {}",
+      hosts.transport);
+}
 
 Result<void> check_host_options(const EngineOptions& options, const ModelLayout& layout) {
   const HostOptions& hosts = options.hosts;
@@ -300,9 +351,13 @@ Result<void> check_host_options(const EngineOptions& options, const ModelLayout&
         "-hex 32 makes one). On a private network --insecure-hosts true does without");
   }
   if (!layout.rules().traits.spans_hosts) {
-    return invalid_input("hosts compute together on processors alone: use --devices cpu");
+    return invalid_input(
+        "hosts compute together on GPUs alone or on processors alone, not on {}: use --devices gpu "
+        "or --devices cpu, on all",
+        device_names(layout.devices));
   }
-  if (layout.split.strategy != Strategy::kGather) {
+  if (auto exchanged = check_transport(hosts, layout); !exchanged) return exchanged;
+  if (!layout.rules().traits.joined_by_nccl && layout.split.strategy != Strategy::kGather) {
     return invalid_input("hosts exchange whole results: --strategy gather, not {}",
                          strategy_name(layout.split.strategy));
   }
@@ -317,7 +372,7 @@ Result<void> check_host_options(const EngineOptions& options, const ModelLayout&
 Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model& model,
                             const EngineOptions& options, const KernelTable& kernels,
                             ModelLayout& layout) {
-  auto common = describe_common(file, model, options, kernels, layout);
+  auto common = describe_common(file, options, kernels, layout);
   if (!common) return std::unexpected(common.error());
   const auto all = group.gather({{"common", *common}, {"places", describe_places(layout)}});
   if (!all) return std::unexpected(all.error());
@@ -344,11 +399,33 @@ Result<void> split_among_hosts(const Model& model, ModelLayout& layout) {
   }
   std::ranges::copy(layout.places,
                     layout.places_of_hosts.begin() + static_cast<std::ptrdiff_t>(own.begin));
-  auto split = split_graph(model.graph, shares_of(layout.places_of_hosts), Strategy::kGather);
+  const bool are_gpus = layout.rules().traits.joined_by_nccl;
+  const size_t rank_count = layout.places_of_hosts.size();
+  const bool are_alike = std::ranges::all_of(layout.places_of_hosts, [&](const RankPlace& place) {
+    return place.device.index() == layout.places.front().device.index();
+  });
+  if (!are_alike) {
+    return invalid_input(
+        "some ranks of the hosts are GPUs and others processors: give all hosts the same "
+        "--devices, gpu or cpu");
+  }
+  if (are_gpus && rank_count > kGpuRanksMax) {
+    return invalid_input(
+        "the hosts have {} GPUs together, and at most {} can be ranks of one split: name fewer in "
+        "--devices",
+        rank_count, kGpuRanksMax);
+  }
+  auto split = split_graph(model.graph, shares_of(layout.places_of_hosts),
+                           are_gpus ? Strategy::kReduce : Strategy::kGather);
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
+  layout.gpus_linked = false;
   layout.host_buffer_bytes = host_buffer_bytes(plans_of_hosts(model, layout), *layout.hosts);
   layout.sizes = layout_sizes(model, layout, layout.plan_options, 0);
+  if (are_gpus) {
+    const uint64_t floats = layout.sizes.front().message_floats;
+    layout.nccl_bytes = kNcclBytes + gpu_nccl_received_floats(rank_count, floats) * sizeof(float);
+  }
   return {};
 }
 

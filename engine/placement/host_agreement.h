@@ -1,4 +1,4 @@
-// How hosts come to one layout of one model. Each lays it out on its own processors; then all tell
+// How hosts come to one layout of one model. Each lays it out on its own devices; then all tell
 // one another what they have, cut the model over all ranks in the same way, and take the context
 // that all have space for. Whatever does not fit together is refused in words, on every host,
 // before a byte of a weight is read.
@@ -17,8 +17,13 @@
 
 namespace lockstep {
 
-// Refuses (kInvalidInput) what several hosts cannot do together: GPUs, `reduce`, cache tiers; and
-// hosts that talk over a network without a secret, unless that was asked for.
+// The row of host_transports() by which the hosts' ranks exchange: of GPUs NCCL. Fails with
+// kInvalidInput where another was asked for than these ranks have.
+Result<std::string> host_transport(const HostOptions& hosts, const ModelLayout& layout);
+
+// Refuses (kInvalidInput) what several hosts cannot do together: GPUs beside processors, `reduce`
+// of processors, cache tiers; and hosts that talk over a network without a secret, or exchange by
+// what does not encrypt, unless that was asked for.
 Result<void> check_host_options(const EngineOptions& options, const ModelLayout& layout);
 
 // `layout`: of this host by itself, without a context; then its ranks are some of all hosts'. All

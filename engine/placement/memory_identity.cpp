@@ -66,6 +66,17 @@ std::optional<std::string> difference_at(const std::string& place, const Json* k
 
 }  // namespace
 
+Result<Json> identify_headers(const GgufFile& file) {
+  Json files = Json::array();
+  for (size_t part = 0; part < file.readers().size(); ++part) {
+    const FileReader& reader = file.readers()[part];
+    auto header = header_digest(reader, file.header_bytes()[part]);
+    if (!header) return std::unexpected(header.error());
+    files.push_back({{"bytes", reader.size_bytes()}, {"header_sha256", std::move(*header)}});
+  }
+  return files;
+}
+
 Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
                                        const EngineOptions& options, const KernelTable& kernels,
                                        const ModelLayout& layout) {
@@ -75,15 +86,15 @@ Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
                       {"strategy", strategy_name(layout.split.strategy)},
                       {"files", Json::array()},
                       {"ranks", Json::array()}};
+  const auto headers = identify_headers(file);
+  if (!headers) return std::unexpected(headers.error());
   for (size_t part = 0; part < file.readers().size(); ++part) {
     const FileReader& reader = file.readers()[part];
-    auto header = header_digest(reader, file.header_bytes()[part]);
-    if (!header) return std::unexpected(header.error());
     identity.weights["files"].push_back({{"bytes", reader.size_bytes()},
                                          {"modified_ns", reader.changed_ns()},
                                          {"device", reader.device()},
                                          {"inode", reader.inode()},
-                                         {"header_sha256", std::move(*header)}});
+                                         {"header_sha256", (*headers)[part]["header_sha256"]}});
   }
   PlanOptions plan_options = layout.plan_options;
   plan_options.kv_pages = 1;

@@ -25,6 +25,9 @@ struct MemoryIdentity {
   nlohmann::ordered_json kv;
 };
 
+// The size of each file and a digest of its header, which it reads. Fails with kMachineRefused.
+Result<nlohmann::ordered_json> identify_headers(const GgufFile& file);
+
 // Reads the headers of the files. Fails with kMachineRefused.
 Result<MemoryIdentity> identify_memory(const GgufFile& file, const Model& model,
                                        const EngineOptions& options, const KernelTable& kernels,

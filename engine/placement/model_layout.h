@@ -40,6 +40,7 @@ struct ModelLayout {
   PlanOptions plan_options;
   std::string arithmetic;        // the profile: "exact", "fast"; "gpu": GPUs have their own
   std::string instruction_set;   // "avx512"; of a GPU "sm_90"
+  std::string gpu_kinds;         // of the GPUs, "NVIDIA H200 (sm_90, 143771 MiB)"; else empty
   std::string device_titles;     // "node0, node1", "gpu0 NVIDIA H200"
   size_t context_tokens = 0;     // of one sequence at most
   std::vector<RankSizes> sizes;  // by rank

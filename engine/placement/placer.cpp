@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <ranges>
+#include <set>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -19,9 +20,21 @@
 namespace lockstep {
 namespace {
 
+// Each kind once, in the order of names.
+std::string kinds_of(const Topology& topology, const std::vector<int>& gpus) {
+  std::set<std::string> kinds;
+  for (const int index : gpus) {
+    const Gpu& gpu = gpu_at(topology, index);
+    kinds.insert(
+        fmt::format("{} ({}, {} MiB)", gpu.name, gpu_code_name(gpu), gpu.memory_bytes >> 20U));
+  }
+  return fmt::format("{}", fmt::join(kinds, ", "));
+}
+
 void name_devices(const Topology& topology, const Settings& settings, ModelLayout& layout) {
   layout.arithmetic = layout.rules().arithmetic(settings);
   layout.instruction_set = layout.rules().instruction_set(topology, settings, layout.devices);
+  layout.gpu_kinds = kinds_of(topology, layout.devices.gpus);
   std::vector<std::string> titles;
   for (const int gpu : layout.devices.gpus) titles.push_back(gpu_title(gpu_at(topology, gpu)));
   for (const int node : layout.devices.nodes) titles.push_back(fmt::format("node{}", node));

@@ -90,7 +90,8 @@ class GpuRankDevice final : public RankDevice {
     RankSizes own = arenas_of(plan);
     own.own_is_hosts = false;
     own.exchange_is_hosts = company.has_nodes;
-    own.logits_are_hosts = company.has_nodes || !(company.gpus_linked || company.by_layers);
+    own.logits_are_hosts =
+        company.has_nodes || !(company.gpus_linked || company.by_layers || company.among_hosts);
     own.staging_bytes = gpu_staging_bytes_max(graph);
     if (!own.logits_are_hosts) {
       own.candidate_bytes = kGpuPassesAtOnce * std::get<GpuAreas>(plan.areas).candidate_bytes;
@@ -100,7 +101,7 @@ class GpuRankDevice final : public RankDevice {
     own.message_floats = exchanged_floats_max(plan);
     if (company.by_layers) {
       add_layers(plan, company.gpus_linked, own);
-    } else if (company.rank_count > 1 && company.gpus_linked) {
+    } else if (company.rank_count > 1 && company.gpus_linked && !company.among_hosts) {
       own.mailbox_bytes = gpu_mailbox_bytes(company.rank_count, GpuPeers().channel_count);
     }
     return own;
@@ -169,11 +170,14 @@ std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOp
           places,
           [](const RankPlace& place) { return std::holds_alternative<NodePlace>(place.device); }),
       .gpus_linked = gpus_linked,
-      .by_layers = split.is_by_layers()};
+      .by_layers = split.is_by_layers(),
+      .among_hosts = split.rank_count > places.size()};
   options.kv_pages = kv_pages;
   std::vector<RankSizes> sizes;
   for (const RankPlace& place : places) {
-    const auto make = sizes.empty() ? make_first_plan : make_plan;
+    // As Ranks::make_among_hosts().
+    const bool has_logits = sizes.empty() || (company.among_hosts && !company.has_nodes);
+    const auto make = has_logits ? make_first_plan : make_plan;
     const Plan plan =
         make(model.graph, split, first_rank + sizes.size(), options_on(place, options));
     sizes.push_back(device_of(place).sizes(model.graph, plan, company));

@@ -78,9 +78,10 @@ struct HostArena {
 // The ranks beside which one computes.
 struct RankCompany {
   size_t rank_count = 1;
-  bool has_nodes = false;   // processors are among them
-  bool gpus_linked = true;  // each of the GPUs reaches the others' memory
-  bool by_layers = false;   // each has layers by itself
+  bool has_nodes = false;    // processors are among them
+  bool gpus_linked = true;   // each of the GPUs reaches the others' memory
+  bool by_layers = false;    // each has layers by itself
+  bool among_hosts = false;  // others' are on other hosts
 };
 
 class RankDevice {
@@ -112,7 +113,8 @@ const RankDevice& device_of(const RankPlace& place);
 uint64_t takeable_bytes(const Machine& machine, int node);
 
 // The sizes of every rank at these places with a cache of `kv_pages`. `gpus_linked`: each of their
-// GPUs reaches the others' memory. `first_rank`: the first place's; other hosts have the others.
+// GPUs reaches the others' memory. `first_rank`: the first place's; where the split is for more
+// ranks than these, other hosts have the others.
 std::vector<RankSizes> rank_sizes(const Model& model, const Split& split, PlanOptions options,
                                   size_t kv_pages, std::span<const RankPlace> places,
                                   bool gpus_linked, size_t first_rank = 0);

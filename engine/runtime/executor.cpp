@@ -133,7 +133,9 @@ Result<void> Executor::finish() {
   for (size_t rank = 0; rank < ranks_.count(); ++rank) results_[rank] = ranks_[rank].finish();
   auto outcome = ranks_.outcome(results_);
   HostExchange* const hosts = ranks_.hosts();
-  if (hosts != nullptr && outcome) outcome = hosts->finish_pass();
+  if (hosts != nullptr) {
+    outcome = outcome ? hosts->finish_pass() : Result<void>(hosts->fail_pass(outcome.error()));
+  }
   if (!outcome) return fail(outcome.error());
   return {};
 }

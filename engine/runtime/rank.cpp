@@ -47,7 +47,9 @@ Result<void> Rank::bind(std::span<const ArenaAddresses> arenas, size_t first) {
   peers_.rank = plan_.rank - first;
   peers_.has_others = arenas.size() < plan_.rank_count;
   addresses_ = arenas[peers_.rank];
-  addresses_[Arena::kLogits] = arenas.front()[Arena::kLogits];
+  if (addresses_[Arena::kLogits] == 0) {
+    addresses_[Arena::kLogits] = arenas.front()[Arena::kLogits];
+  }
   for (const ArenaAddresses& other : arenas) {
     peers_.distances.push_back(
         static_cast<std::ptrdiff_t>(other[Arena::kExchange] - addresses_[Arena::kExchange]));

@@ -129,23 +129,36 @@ Result<std::unique_ptr<Ranks>> Ranks::make_among_hosts(const Graph& graph, const
                                                        const PlanOptions& options,
                                                        std::span<const RankPlace> places,
                                                        std::vector<ArenaSources> sources,
-                                                       HostExchange& exchange) {
-  CHECK(split.strategy == Strategy::kGather, "{} among hosts", strategy_name(split.strategy));
+                                                       HostExchange& exchange,
+                                                       const GpuPlatform* gpus) {
+  const bool are_joined = split.strategy == Strategy::kReduce;
+  CHECK(are_joined || split.strategy == Strategy::kGather, "{} among hosts",
+        strategy_name(split.strategy));
   const Range own = exchange.ranks().own();
   const std::span<const RankPlace> here = places.subspan(own.begin, own.size());
   sources.resize(here.size());
   std::unique_ptr<Ranks> made(new Ranks());
   made->hosts_ = &exchange;
-  if (auto opened = made->open(here, split.strategy); !opened) {
+  if (auto opened = made->open(here, split.strategy, gpus); !opened) {
     return std::unexpected(opened.error());
   }
+  if (are_joined) made->gpus_->keep_logits_apart();
   std::vector<Plan> plans;
   for (size_t rank = own.begin; rank < own.end; ++rank) {
-    const auto make = rank == own.begin ? make_first_plan : make_plan;
+    // GPUs of a host reach no memory of another's for what they have of the logits.
+    const auto make = are_joined || rank == own.begin ? make_first_plan : make_plan;
     plans.push_back(make(graph, split, rank, options_on(places[rank], options)));
   }
   if (auto taken = made->allocate(plans, sources); !taken) return std::unexpected(taken.error());
+  if (are_joined) {
+    auto connected =
+        made->gpus_->connect_hosts(exchange.group(), exchange.plans(), exchange.ranks());
+    if (!connected) return std::unexpected(connected.error());
+  }
   if (auto bound = made->bind(); !bound) return std::unexpected(bound.error());
+  if (auto exchanged = made->gpus_->exchange_first(); !exchanged) {
+    return std::unexpected(exchanged.error());
+  }
   std::vector<ArenaAddresses> addresses;
   for (const auto& rank : made->ranks_) addresses.push_back(rank->addresses());
   exchange.bind(std::move(addresses));

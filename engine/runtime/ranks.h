@@ -31,13 +31,18 @@ class Ranks {
                                              std::shared_ptr<PlaceWorkers> workers = {});
 
   // The ranks of this host among those of several: `places` has all of them, those of other hosts
-  // as they are there, and `sources` this host's. Processors alone, under `gather`. `exchange` must
-  // outlive the ranks.
+  // as they are there, and `sources` this host's. All are processors, under `gather`, or GPUs,
+  // under `reduce`, which NCCL joins in the exchange's group. `exchange` must outlive the ranks.
   static Result<std::unique_ptr<Ranks>> make_among_hosts(const Graph& graph, const Split& split,
                                                          const PlanOptions& options,
                                                          std::span<const RankPlace> places,
                                                          std::vector<ArenaSources> sources,
-                                                         HostExchange& exchange);
+                                                         HostExchange& exchange,
+                                                         const GpuPlatform* gpus = nullptr);
+  // After a group of several hosts has failed, between passes: whether GPUs can go on, and NCCL
+  // joins them anew in another. Other ranks have nothing to do.
+  Result<void> recover() { return gpus_->recover(); }
+  Result<void> join_again(HostGroup& group) { return gpus_->join_again(group); }
 
   // The same without a model: only an exchange arena of `exchange_bytes` each. For measurements.
   static Result<std::unique_ptr<Ranks>> make_bare(std::span<const RankPlace> places,

@@ -38,9 +38,10 @@ Result<void> open_group(HostGroup& group, const BatchLimits& limits, const HostE
 }  // namespace
 
 Result<void> HostJoin::join(const HostSubject& subject, ModelLayout& layout) {
-  const HostOptions& options = subject.options.hosts;
   if (auto checked = check_host_options(subject.options, layout); !checked) return checked;
-  auto formed = HostGroup::form(options);
+  options_ = subject.options.hosts;
+  options_.transport = *host_transport(subject.options.hosts, layout);
+  auto formed = HostGroup::form(options_);
   if (!formed) return std::unexpected(formed.error());
   group_ = std::move(*formed);
   leader_ = group_->name(0);
@@ -63,15 +64,21 @@ Result<void> HostJoin::agree(const Model& model, const Machine& machine, Result<
       layout);
 }
 
+std::chrono::seconds HostJoin::pass_deadline(const GpuSettings& given) const {
+  const auto patience = std::chrono::ceil<std::chrono::seconds>(options_.patience);
+  return std::max(given.pass_deadline, patience + std::chrono::seconds(1));
+}
+
 Result<void> HostJoin::open(const Model& model, const ModelLayout& layout) {
   exchange_ = std::make_unique<HostExchange>(*group_, *layout.hosts, plans_of_hosts(model, layout));
   return open_group(*group_, batch_limits(model, layout, *exchange_), *exchange_);
 }
 
 Result<std::unique_ptr<Ranks>> HostJoin::make_ranks(const Model& model, const ModelLayout& layout,
-                                                    std::vector<ArenaSources> sources) {
+                                                    std::vector<ArenaSources> sources,
+                                                    const GpuPlatform* gpus) {
   return Ranks::make_among_hosts(model.graph, layout.split, layout.plan_options,
-                                 layout.places_of_hosts, std::move(sources), *exchange_);
+                                 layout.places_of_hosts, std::move(sources), *exchange_, gpus);
 }
 
 Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
@@ -82,9 +89,9 @@ Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
   if (group_->leads()) return watch_group(*group_, executor, loop);
   return follow_leader(
       group_, executor, *exchange_, batch_limits(subject.model, layout, *exchange_),
-      [this, subject, &layout](const std::atomic<bool>& stop,
-                               const std::function<void(HostGroup*)>& formed) {
-        return form_again(subject, layout, stop, formed);
+      [this, subject, &layout, &executor](const std::atomic<bool>& stop,
+                                          const std::function<void(HostGroup*)>& formed) {
+        return form_again(subject, layout, executor.ranks(), stop, formed);
       },
       loop);
 }
@@ -93,15 +100,16 @@ Result<std::unique_ptr<HostMember>> HostJoin::begin(const HostSubject& subject,
 // group has to have the same, or this host starts anew. Everything else that goes wrong may be
 // mended by waiting for another leader.
 Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
-    const HostSubject& subject, const ModelLayout& layout, const std::atomic<bool>& stop,
-    const std::function<void(HostGroup*)>& formed) const {
-  const auto transport = find_host_transport(subject.options.hosts.transport);
+    const HostSubject& subject, const ModelLayout& layout, Ranks& ranks,
+    const std::atomic<bool>& stop, const std::function<void(HostGroup*)>& formed) const {
+  const auto transport = find_host_transport(options_.transport);
   if (transport && !(*transport)->outlives_group) {
     return machine_refused(
         "hosts that exchange by {} form one group, and it has ended: start all of them again",
         (*transport)->name);
   }
-  auto group = HostGroup::form(subject.options.hosts, stop);
+  if (auto recovered = ranks.recover(); !recovered) return std::unexpected(recovered.error());
+  auto group = HostGroup::form(options_, stop);
   if (!group) return unavailable("{}", group.error().message);
   formed(group->get());
   ModelLayout next = alone_;
@@ -121,6 +129,7 @@ Result<std::unique_ptr<HostGroup>> HostJoin::form_again(
   // Equal plans: equal limits and bytes.
   if (agreed)
     agreed = open_group(**group, batch_limits(subject.model, next, *exchange_), *exchange_);
+  if (agreed) agreed = ranks.join_again(**group);
   if (agreed) agreed = wait_until_loaded(**group);
   if (agreed) return group;
   (*group)->fail(agreed.error());

@@ -44,11 +44,16 @@ class HostJoin {
   // `sized`: how size_context() ended on this machine. The layout gets the context that all have.
   Result<void> agree(const Model& model, const Machine& machine, Result<void> sized,
                      ModelLayout& layout);
+  // The longest that a pass of GPUs may take: the group notices a silent host before, and says
+  // which it is.
+  std::chrono::seconds pass_deadline(const GpuSettings& given) const;
   // Opens the links to the other hosts.
   Result<void> open(const Model& model, const ModelLayout& layout);
-  // Takes the memory of this host's ranks. Again, where the first try failed.
+  // Takes the memory of this host's ranks. Again, where the first try failed. `gpus`: the platform
+  // of ranks on GPUs, which are joined with those of the other hosts.
   Result<std::unique_ptr<Ranks>> make_ranks(const Model& model, const ModelLayout& layout,
-                                            std::vector<ArenaSources> sources);
+                                            std::vector<ArenaSources> sources,
+                                            const GpuPlatform* gpus);
   // Waits until all hosts have loaded their weights, and begins to lead or to follow. All that is
   // given must outlive the result.
   Result<std::unique_ptr<HostMember>> begin(const HostSubject& subject, const ModelLayout& layout,
@@ -64,10 +69,11 @@ class HostJoin {
 
  private:
   Result<std::unique_ptr<HostGroup>> form_again(
-      const HostSubject& subject, const ModelLayout& layout, const std::atomic<bool>& stop,
-      const std::function<void(HostGroup*)>& formed) const;
+      const HostSubject& subject, const ModelLayout& layout, Ranks& ranks,
+      const std::atomic<bool>& stop, const std::function<void(HostGroup*)>& formed) const;
 
-  ModelLayout alone_;  // this host's, as it was before it joined
+  HostOptions options_;  // the group's, with the transport that its ranks have
+  ModelLayout alone_;    // this host's, as it was before it joined
   std::string leader_;
   std::unique_ptr<HostGroup> group_;
   std::unique_ptr<HostExchange> exchange_;

@@ -164,12 +164,6 @@ Result<HostOptions> choose_hosts(const GivenHosts& given, const Environment& env
   }
   hosts.group = choose_group(given, environment);
   hosts.may_be_insecure = given.insecure;
-  if (given.transport != "tcp" && !given.insecure) {
-    return invalid_input(
-        "--hosts-transport {} encrypts nothing that hosts exchange during a pass; where nobody "
-        "else is on their network, give --insecure-hosts true with it",
-        given.transport);
-  }
   hosts.patience = std::chrono::milliseconds(static_cast<int64_t>(given.silent_seconds * 1000));
   hosts.transport = given.transport;
   hosts.version = kVersion;

@@ -244,10 +244,10 @@ const std::vector<OptionRow>& rows() {
       {"host-seconds", kGroups, kNumber, 5.0, 0.5, 600, {},
        "Seconds for which a host may be silent until it counts as lost, and requests fail",
        [](const Json& v, Options& o) { o.hosts.silent_seconds = v.get<double>(); }},
-      {"hosts-transport", kGroups, kChoice, "tcp", 0, 0, {"tcp", "ucx", "mpi"},
+      {"hosts-transport", kGroups, kChoice, "tcp", 0, 0, {"tcp", "ucx", "mpi", "nccl"},
        "How hosts exchange during a pass: tcp, encrypted where there is a secret; ucx, for "
-       "networks with RDMA, or mpi, where mpirun or srun has started all hosts, never encrypted: "
-       "with --insecure-hosts, where its library is",
+       "networks with RDMA, or mpi, where mpirun or srun has started all hosts; GPUs always by "
+       "nccl. All but tcp encrypt nothing: with --insecure-hosts, where the library is",
        [](const Json& v, Options& o) { o.hosts.transport = v.get<std::string>(); }},
       {"gpu-launch-overlap", kLoading, kBoolean, true, 0, 0, {},
        "Whether a kernel's blocks may begin while those of the one before it end, on GPUs that can "

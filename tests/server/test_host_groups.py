@@ -551,6 +551,8 @@ def test_another_file_is_refused(tmp_path, change, words):
     (("--hosts", "127.0.0.1:7,127.0.0.1:8"), "--host-index"),
     (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-index", "2"), "0 to 1"),
     (("--hosts", "a.example:7,b.example:7", "--host-index", "0"), "--hosts-secret"),
+    (("--hosts", "a.example:7,b.example:7", "--host-index", "0", "--insecure-hosts", "true",
+      "--hosts-transport", "nccl"), "joins GPUs"),
     (("--hosts", "127.0.0.1:7,127.0.0.1:8", "--host-count", "3", "--host-index", "0"),
      "--host-count"),
     (("--host-count", "2", "--host-index", "0"), "--leader"),

@@ -61,6 +61,10 @@ class GpuExecutor {
   // long as the ranks compute; null: there is no NCCL, or no need.
   static Result<std::unique_ptr<NcclRanks>> connect(std::span<GpuExecutor* const> ranks,
                                                     const Plan& sizes, const Result<void>& reached);
+  // The same among several hosts, of which each takes its own ranks': `joined` are all hosts'
+  // ranks. `plans`: of all of them; `first`: the first of these among them.
+  static Result<void> connect_hosts(std::span<GpuExecutor* const> ranks,
+                                    std::span<const Plan> plans, size_t first, NcclRanks& joined);
   // The same where ranks have layers by themselves: the borders between them, which have to live as
   // long. `sizes`: any rank's plan. `nodes`: of each rank; rows that go through the host lie on
   // that of the rank that takes them.
@@ -83,6 +87,11 @@ class GpuExecutor {
   // Once, for all ranks that NCCL has joined at the same time, before the first pass: their first
   // exchanges, which connect them.
   Result<void> exchange_first();
+
+  // After a pass that has failed because another host was lost: waits until the GPU is done with
+  // what was enqueued. Fails with kMachineRefused where this GPU has failed as well; else all is as
+  // before the pass but for keys and values.
+  Result<void> recover();
 
   // Computes a pass, by one thread at a time; when it returns, the logits are there, and their
   // candidates. Allocates nothing. After a failure nothing more can be computed.
@@ -129,6 +138,7 @@ class GpuExecutor {
   GpuDevice& device() { return *device_; }
   const GpuKernels& kernels() const { return *platform_.kernels; }
   const GpuSettings& settings() const { return platform_.settings; }
+  const GpuPlatform& platform() const { return platform_; }
   size_t recording_count() const { return recordings_.size(); }
   // The bytes that the last pass has sent to the other ranks, all of them GPUs, and its time in
   // exchange.

@@ -59,6 +59,33 @@ Result<void> GpuGroup::connect(const Plan& sizes) {
   return choose_shots(sizes);
 }
 
+void GpuGroup::keep_logits_apart() {
+  for (GpuRank* rank : ranks_) rank->set_host_share({});
+}
+
+Result<void> GpuGroup::connect_hosts(HostGroup& group, std::span<const Plan> plans,
+                                     const HostRanks& ranks) {
+  const std::vector<GpuExecutor*> own = executors();
+  std::vector<int> gpus;
+  for (GpuExecutor* executor : own) gpus.push_back(executor->device().index());
+  nccl_hosts_ = std::make_unique<NcclAmongHosts>(own.front()->platform(), std::move(gpus), ranks);
+  if (auto joined = nccl_hosts_->join(group, GpuExecutor::kJoinDeadline); !joined) return joined;
+  return GpuExecutor::connect_hosts(own, plans, ranks.own().begin, *nccl_hosts_);
+}
+
+Result<void> GpuGroup::recover() {
+  for (GpuExecutor* executor : executors()) {
+    if (auto recovered = executor->recover(); !recovered) return recovered;
+  }
+  return {};
+}
+
+Result<void> GpuGroup::join_again(HostGroup& group) {
+  if (nccl_hosts_ == nullptr) return {};
+  if (auto joined = nccl_hosts_->join(group, GpuExecutor::kJoinDeadline); !joined) return joined;
+  return exchange_first();
+}
+
 Result<void> GpuGroup::run(const std::function<Result<void>(size_t rank)>& job) {
   std::vector<Result<void>> results(ranks_.size());
   std::vector<std::function<void(size_t)>> jobs;
@@ -95,13 +122,14 @@ Result<void> GpuGroup::choose_shots(const Plan& sizes) {
 }
 
 Result<void> GpuGroup::exchange_first() {
-  if (nccl_ == nullptr) return {};
-  auto exchanged = run([this](size_t rank) {
+  NcclRanks* const joined = nccl_hosts_ != nullptr ? nccl_hosts_.get() : nccl_.get();
+  if (joined == nullptr) return {};
+  auto exchanged = run([&](size_t rank) {
     auto own = ranks_[rank]->executor().exchange_first();
-    if (!own) nccl_->abort(own.error());
+    if (!own) joined->abort(own.error());
     return own;
   });
-  if (exchanged) nccl_->set_deadline(ranks_.front()->executor().settings().sum_deadline());
+  if (exchanged) joined->set_deadline(ranks_.front()->executor().settings().sum_deadline());
   return exchanged;
 }
 

@@ -10,6 +10,7 @@
 
 #include "engine/base/result.h"
 #include "engine/runtime/gpu/gpu_rank.h"
+#include "engine/runtime/hosts/nccl_among_hosts.h"
 
 namespace lockstep {
 
@@ -31,6 +32,15 @@ class GpuGroup {
   // choose; or the borders between their layers. `sizes`: rank 0's plan.
   Result<void> connect(const Plan& sizes);
 
+  // Instead of both where other hosts' GPUs compute as well: `plans` are of all ranks of all hosts.
+  // Each keeps its part of the logits to itself, and NCCL joins all of them.
+  void keep_logits_apart();
+  Result<void> connect_hosts(HostGroup& group, std::span<const Plan> plans, const HostRanks& ranks);
+  // After a group of hosts has failed, between passes: whether the GPUs can go on
+  // (GpuExecutor::recover()); then the same with another group, and the first exchanges.
+  Result<void> recover();
+  Result<void> join_again(HostGroup& group);
+
   // Once all have their plans and before the first pass: the first exchanges, which connect them.
   Result<void> exchange_first();
 
@@ -50,7 +60,8 @@ class GpuGroup {
   std::vector<GpuRank*> ranks_;
   Division division_;
   Result<void> reached_ = machine_refused("no GPUs are to reach one another");
-  std::unique_ptr<NcclRanks> nccl_;  // none where they do not need it
+  std::unique_ptr<NcclRanks> nccl_;             // none where they do not need it
+  std::unique_ptr<NcclAmongHosts> nccl_hosts_;  // instead, among several hosts
   std::vector<std::unique_ptr<GpuBorder>> borders_;
 };
 

@@ -240,7 +240,7 @@ size_t GpuProgram::run(const Attention& attention, void* stream, const GpuPassSh
 size_t GpuProgram::run(const Search& search, void* stream, const GpuPassShape& shape) const {
   if (shape.logits == 0) return 0;
   if (search.meets) collectives_.meet(stream, *links_.peers);
-  const size_t barriers = search.meets ? 1 : 0;
+  const size_t barriers = (search.meets ? 1 : 0) + gather(search.gather, stream, shape);
   if (search.find.rows == nullptr) return barriers;
   launch_rows(kernels_.find_candidates, search.find, shape.logits, stream);
   launch_rows(kernels_.draw_tokens, search.draw, shape.logits, stream);

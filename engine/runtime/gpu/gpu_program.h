@@ -30,7 +30,13 @@ struct GpuLinks {
   std::optional<GpuPeers> peers;             // over their memory
   std::optional<GpuNcclLink> nccl;           // failures are told by its ranks' check()
   std::optional<size_t> one_shot_bytes_max;  // GpuSumQuestion's, of all ranks
+  // By rank the columns of its part of the logits, which are brought to rank 0 by NCCL; none: rank
+  // 0's memory of them is every rank's.
+  std::vector<Range> logit_columns = {};
 };
+
+// The columns that a rank's plan has of the logits, other than rank 0's.
+Range logit_columns(const Plan& plan);
 
 class GpuProgram {
  public:
@@ -102,10 +108,17 @@ class GpuProgram {
     float* rows = nullptr;
     size_t stride = 0;  // floats
   };
-  // The barrier after which the ranks' parts of the logits are there, and the search for
-  // candidates.
+  // The rows of logits, of which each rank has columns in memory of its own.
+  struct LogitColumns {
+    float* rows = nullptr;  // null: they are not gathered
+    size_t stride = 0;      // floats
+    size_t row_count = 0;   // that there is space for
+  };
+  // The barrier after which the ranks' parts of the logits are there, or what brings them to rank
+  // 0, and the search for candidates.
   struct Search {
     bool meets = false;
+    LogitColumns gather;
     GpuCandidates find;  // no rows: on another rank
     GpuDraw draw;
   };
@@ -151,6 +164,10 @@ class GpuProgram {
   std::array<GpuAllReduce, 2> parts_of(const Sum& sum, const GpuPassShape& shape) const;
   // Sums the rows, with the norms where that goes over peer memory; returns as run() does.
   size_t exchange(const Sum& sum, void* stream, const GpuPassShape& shape) const;
+  size_t gather(const LogitColumns& logits, void* stream, const GpuPassShape& shape) const;
+  size_t gathered_rows(const LogitColumns& logits, const GpuPassShape& shape) const {
+    return logits.rows == nullptr ? 0 : std::min<size_t>(shape.logits, logits.row_count);
+  }
   GpuSumWay way_of(const GpuAllReduce& sum) const;
   bool is_by_nccl(const Sum& sum, const GpuPassShape& shape) const;  // a part of it
   size_t joined_floats(const Join& join, const GpuPassShape& shape) const {
@@ -164,6 +181,7 @@ class GpuProgram {
   uint16_t* panel_ = nullptr;  // of GpuAreas
   float* panel_sums_ = nullptr;
   GpuLinks links_;
+  size_t rank_ = 0;
   size_t rank_count_ = 1;
   size_t batch_tokens_ = 0;  // of a pass that are computed at once, at most
   std::vector<Launch> launches_;

@@ -20,7 +20,7 @@ class GpuProgram::Builder {
         addresses_(addresses),
         peers_(peers),
         batch_(gpu_batch_at(at(areas_.batch), areas_.limits)),
-        values_(addresses, batch_, at(areas_.choice_rows), peers.distances.size() == 1),
+        values_(addresses, batch_, at(areas_.choice_rows), plan.rank_count == 1),
         links_(links),
         launches_(launches) {}
 
@@ -243,7 +243,7 @@ class GpuProgram::Builder {
   }
 
   void add(const AllReduceStep& step) {
-    CHECK(peers_.distances.size() > 1, "a GPU alone is to sum its parts");
+    CHECK(plan_.rank_count > 1, "a GPU alone is to sum its parts");
     if (!is_linked()) return;
     Sum sum;
     sum.rows = step.rows;
@@ -270,9 +270,12 @@ class GpuProgram::Builder {
 
   // After the last step, which computes the logits.
   void add_search(GpuCandidateRow* candidates) {
-    if (!links_.peers && candidates == nullptr) return;
+    if (!links_.peers && links_.logit_columns.empty() && candidates == nullptr) return;
     Search search;
     search.meets = links_.peers.has_value();
+    if (!links_.logit_columns.empty()) {
+      search.gather = {at(plan_.logits), plan_.logits_stride, plan_.logit_rows};
+    }
     if (candidates != nullptr) {
       search.find = {.row_count = &batch_.counts->logits,
                      .logits = at(plan_.logits),
@@ -577,6 +580,7 @@ GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const 
       sum_way_(platform.sum_way),
       library_(library),
       links_(links),
+      rank_(plan.rank),
       rank_count_(plan.rank_count),
       batch_tokens_(plan.chunk_tokens) {
   const auto* const areas = std::get_if<GpuAreas>(&plan.areas);

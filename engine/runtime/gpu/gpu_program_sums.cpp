@@ -5,6 +5,7 @@
 #include "engine/base/checked_math.h"
 #include "engine/collectives/gpu_sum_launch.h"
 #include "engine/kernels/gpu_product.h"
+#include "engine/operations/exchanged_rows.h"
 #include "engine/runtime/gpu/gpu_program.h"
 
 namespace lockstep {
@@ -46,6 +47,14 @@ size_t exchanged_floats_max(const Plan& plan) {
     }
   }
   return floats;
+}
+
+Range logit_columns(const Plan& plan) {
+  for (const ExchangedRows& rows : rows_of_logits(plan.steps.back())) {
+    const size_t first = (rows.first.bytes - plan.logits.bytes) / sizeof(float);
+    return {first, first + rows.row_bytes / sizeof(float)};
+  }
+  return {};
 }
 
 // By NCCL, rows that the batch does not have are summed as well: nobody reads them.
@@ -108,6 +117,14 @@ size_t GpuProgram::exchange(const Sum& sum, void* stream, const GpuPassShape& sh
   return launches;
 }
 
+size_t GpuProgram::gather(const LogitColumns& logits, void* stream,
+                          const GpuPassShape& shape) const {
+  const size_t rows = gathered_rows(logits, shape);
+  if (rows == 0) return 0;
+  nccl_gather_columns(stream, logits.rows, logits.stride, rows, links_.logit_columns, *links_.nccl);
+  return kNcclLaunches;
+}
+
 size_t GpuProgram::run(const RankBarrier&, void* stream, const GpuPassShape&) const {
   collectives_.meet(stream, *links_.peers);
   return 1;
@@ -121,6 +138,8 @@ size_t GpuProgram::run(const Join& join, void* stream, const GpuPassShape& shape
 bool GpuProgram::is_recordable(const GpuPassShape& shape) const {
   return std::ranges::none_of(launches_, [&](const Launch& launch) {
     if (std::holds_alternative<Join>(launch)) return true;
+    const auto* const search = std::get_if<Search>(&launch);
+    if (search != nullptr && gathered_rows(search->gather, shape) > 0) return true;
     const auto* const sum = std::get_if<Sum>(&launch);
     return sum != nullptr && is_by_nccl(*sum, shape);
   });
@@ -144,6 +163,10 @@ size_t GpuProgram::sent_bytes(const GpuPassShape& shape, std::span<const BatchTo
       bytes += own->copy_count * tokens.size() * own->columns * sizeof(float);
     } else if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
       bytes += nccl_sent_bytes(*links_.nccl, joined_floats(*join, shape));
+    } else if (const auto* const search = std::get_if<Search>(&launch); search != nullptr) {
+      if (rank_ == 0 || links_.logit_columns.empty()) continue;
+      bytes +=
+          gathered_rows(search->gather, shape) * links_.logit_columns[rank_].size() * sizeof(float);
     } else if (const auto* const any = std::get_if<Sum>(&launch); any != nullptr) {
       for (GpuAllReduce& sum : parts_of(*any, shape)) {
         const bool by_nccl = way_of(sum) == GpuSumWay::kNccl;
@@ -178,6 +201,8 @@ void GpuProgram::connect(void* stream) const {
     for (const Launch& launch : launches_) {
       if (const auto* const join = std::get_if<Join>(&launch); join != nullptr) {
         run(*join, stream, shape);
+      } else if (const auto* const search = std::get_if<Search>(&launch); search != nullptr) {
+        gather(search->gather, stream, shape);
       }
     }
     if (rows >= batch_tokens_) return;

@@ -36,7 +36,8 @@ size_t kept_row_bytes(std::span<const Plan> plans, const Range& ranks) {
 size_t most_bytes(const HostRounds& rounds, std::span<const Plan> plans) {
   size_t most = rounds.bytes_most();
   const size_t hidden_rows = hidden_rows_at_once(plans.front().hidden.width);
-  for (const Range& of_host : rounds.ranks().of_host) {
+  // The leader sends none.
+  for (const Range& of_host : std::span(rounds.ranks().of_host).subspan(1)) {
     most = std::max(
         {most, hidden_rows * hidden_row_bytes(plans, of_host), kept_row_bytes(plans, of_host)});
   }
@@ -79,7 +80,7 @@ Result<void> HostExchange::begin_pass(const Batch& batch) {
   batch_ = &batch;
   next_round_ = 0;
   result_ = {};
-  rows_.begin_pass(*group_, batch, own_ranks_);
+  if (has_links()) rows_.begin_pass(*group_, batch, own_ranks_);
   if (!leads()) return {};
   write_pass(batch, command_);
   result_ = group_->send_command(command_);
@@ -95,6 +96,11 @@ Result<void> HostExchange::finish_pass() {
   if (result_) result_ = rows_.result();
   if (!result_) return give_up(result_.error());
   return {};
+}
+
+std::unexpected<Error> HostExchange::fail_pass(const Error& error) {
+  batch_ = nullptr;
+  return give_up(error);
 }
 
 // The group knows best why: its words may come a little behind the end of the links.

@@ -1,7 +1,9 @@
-// Brings what the ranks of this host have computed to those of other hosts, and back: at each
-// barrier over all ranks of a pass, after they have met and before any goes on, one worker sends
-// its ranks' rows to every other host and puts theirs into the memory of every rank here. Rows of
-// large batches go while they are computed, and come while the next step computes (RowExchange).
+// A host's part in passes that several hosts compute: the leader hands the batch to the others.
+// Ranks on GPUs exchange by themselves (nccl_among_hosts.h); what those on processors have computed
+// it brings to the ranks of other hosts, and back: at each barrier over all ranks of a pass, after
+// they have met and before any goes on, one worker sends its ranks' rows to every other host and
+// puts theirs into the memory of every rank here. Rows of large batches go while they are computed,
+// and come while the next step computes (RowExchange).
 //
 // Between passes one thread calls it, within a pass one worker at a time.
 #pragma once
@@ -50,6 +52,7 @@ class HostExchange {
 
   const HostRanks& ranks() const { return rounds_.ranks(); }
   std::span<const Plan> plans() const { return plans_; }
+  HostGroup& group() const { return *group_; }
   bool leads() const { return group_->leads(); }
   // Between passes: from now on with these hosts. Their plans are those of the former group.
   void join(HostGroup& group) { group_ = &group; }
@@ -62,6 +65,9 @@ class HostExchange {
   // another host has been lost: what the pass has computed is then worth nothing.
   Result<void> begin_pass(const Batch& batch);
   Result<void> finish_pass();
+  // Instead, where a rank of this host has failed, with its error: another host may be to blame,
+  // and its reason is returned. Else the group fails with this one.
+  std::unexpected<Error> fail_pass(const Error& error);
 
   // The rows of a pass that can travel while steps compute, for its workers.
   RowCarrier& rows() { return rows_; }
@@ -103,6 +109,7 @@ class HostExchange {
   template <typename BytesOf, typename ForParts>
   Result<void> gather(BytesOf bytes_of, ForParts for_parts);
   std::unexpected<Error> give_up(const Error& error);
+  bool has_links() const { return rounds_.count() > 0; }
   std::unexpected<Error> lost(size_t host, const Error& error) const;
   Result<void> pass_over(size_t host, size_t out, size_t in);
   Result<void> exchange_with_all(const HostRound& round);

@@ -30,6 +30,7 @@ bool is_product_of_tokens(const Step& step) {
 
 std::vector<HostRound> rounds_of(std::span<const Plan> plans) {
   std::vector<HostRound> rounds;
+  if (std::holds_alternative<GpuAreas>(plans.front().areas)) return rounds;
   const std::vector<Step>& steps = plans.front().steps;
   for (const Plan& plan : plans) {
     CHECK(plan.steps.size() == steps.size(), "rank {} has {} steps, rank 0 has {}", plan.rank,

@@ -36,7 +36,8 @@ struct HostRound {
 
 class HostRounds {
  public:
-  // `plans`: of all ranks of all hosts.
+  // `plans`: of all ranks of all hosts. Where they are GPUs there are no rounds: these exchange by
+  // themselves (nccl_among_hosts.h).
   HostRounds(std::span<const Plan> plans, HostRanks ranks);
 
   size_t count() const { return rounds_.size(); }

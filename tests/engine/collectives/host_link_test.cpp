@@ -180,5 +180,15 @@ TEST(HostTransports, an_unknown_name_is_answered_with_those_that_there_are) {
   EXPECT_TRUE((*tcp)->encrypts);
 }
 
+// Links are streams' or they are none: nothing else may be asked of a row that joins GPUs.
+TEST(HostTransports, the_one_that_joins_gpus_makes_no_links) {
+  for (const HostTransport& row : host_transports()) {
+    SCOPED_TRACE(row.name);
+    EXPECT_EQ(row.joins_gpus, row.name == kGpuTransport);
+    EXPECT_EQ(row.joins_gpus, row.make == nullptr);
+    EXPECT_EQ(row.encrypts, row.name == "tcp");
+  }
+}
+
 }  // namespace
 }  // namespace lockstep

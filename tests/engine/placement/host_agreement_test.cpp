@@ -140,7 +140,7 @@ TEST_F(Agreement, ranks_follow_one_another_the_leaders_first) {
 
 TEST_F(Agreement, every_difference_is_named_with_both_values) {
   for (const std::string key :
-       {"packing", "isa", "arithmetic", "kv-format", "context", "kv-pages", "sequences",
+       {"devices", "packing", "isa", "arithmetic", "kv-format", "context", "kv-pages", "sequences",
         "batch-tokens", "logit-rows", "measured shares", "rows kept for the draft model"}) {
     SCOPED_TRACE(key);
     const std::string refusal =
@@ -155,6 +155,36 @@ TEST_F(Agreement, every_difference_is_named_with_both_values) {
   }
   EXPECT_THAT(ranks_refusal([](Json& theirs) { theirs["common"].erase("isa"); }),
               HasSubstr("isa is null there"));
+}
+
+TEST_F(Agreement, what_exchanges_without_encryption_needs_a_word_of_its_own) {
+  open_demo();
+  options_.hosts.addresses = {"10.77.0.1:7070", "10.77.0.2:7070"};
+  options_.hosts.secret.emplace();
+  const auto refusal = [&] {
+    const auto checked = check_host_options(options_, layout_);
+    return checked ? "" : checked.error().message;
+  };
+  EXPECT_EQ(refusal(), "");
+  for (const std::string transport : {"ucx", "mpi"}) {
+    options_.hosts.transport = transport;
+    options_.hosts.may_be_insecure = false;
+    EXPECT_THAT(refusal(), HasSubstr(fmt::format("exchange by {} during a pass", transport)));
+    EXPECT_THAT(refusal(), HasSubstr("--insecure-hosts true"));
+    options_.hosts.may_be_insecure = true;
+    EXPECT_EQ(refusal(), "");
+  }
+  options_.hosts.may_be_insecure = false;
+  options_.hosts.addresses = {"127.0.0.1:7070", "localhost:7071"};
+  EXPECT_EQ(refusal(), "");
+  options_.hosts.transport = "nccl";
+  EXPECT_THAT(refusal(), HasSubstr("joins GPUs, and processors are to compute"));
+}
+
+// A host with GPUs beside one without: neither is wrong by itself.
+TEST_F(Agreement, ranks_on_gpus_and_on_processors_are_no_ranks_of_one_split) {
+  EXPECT_THAT(ranks_refusal([](Json& theirs) { theirs["places"][0]["gpu"] = true; }),
+              HasSubstr("some ranks of the hosts are GPUs and others processors"));
 }
 
 TEST_F(Agreement, places_that_are_none_are_refused) {
