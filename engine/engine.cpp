@@ -274,7 +274,8 @@ Result<void> Engine::Parts::make_ranks() {
   ranks = std::move(*made);
   executor = std::make_unique<Executor>(*ranks, *kernels);
   if (draft_file == nullptr) return {};
-  auto draft = DraftModel::make(*draft_file, layout, model, *executor, *kernels, options);
+  auto draft = DraftModel::make(*draft_file, layout, model, *executor, *kernels,
+                                gpus ? &*gpus : nullptr, options);
   if (!draft) return std::unexpected(draft.error());
   draft_model = std::move(*draft);
   return {};

@@ -122,9 +122,10 @@ class PlanReport {
     if (!layout_.draft) return;
     plan_.draft = MachinePlan::Draft{.architecture = layout_.draft->model->architecture};
     for (const RankSizes& sizes : layout_.draft->sizes) {
-      plan_.draft->ranks.push_back({.weight_bytes = sizes.weight_bytes,
-                                    .kv_bytes = sizes.kv_bytes,
-                                    .scratch_bytes = sizes.activation_bytes()});
+      plan_.draft->ranks.push_back(
+          {.weight_bytes = sizes.weight_bytes,
+           .kv_bytes = sizes.kv_bytes,
+           .scratch_bytes = sizes.activation_bytes() - sizes.hosted_bytes()});
     }
   }
 

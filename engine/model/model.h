@@ -63,6 +63,8 @@ struct GivenRows {
   size_t own_begin = 0;
 
   size_t key_columns() const;
+  // The model is a block of the other's own file: it reads nothing but hidden rows.
+  bool is_of_own_block() const { return layers.empty() && keys.empty(); }
 };
 
 // The name under which a file that drafts for another model borrows the other's table of

@@ -228,7 +228,6 @@ class GpuRules final : public RulesWithGpus {
   GpuRules()
       : RulesWithGpus({.rank_count_is_free = false,
                        .memory_can_be_kept = false,
-                       .takes_draft_models = false,
                        .sums_parts = true,
                        .joined_by_nccl = true,
                        .has_alternative = true}) {}
@@ -358,7 +357,6 @@ class MixedRules final : public RulesWithGpus {
       : RulesWithGpus({.experts_by_kind = true,
                        .rank_count_is_free = false,
                        .memory_can_be_kept = false,
-                       .takes_draft_models = false,
                        .sums_parts = true,
                        .spans_hosts = false,
                        .has_alternative = true}) {}

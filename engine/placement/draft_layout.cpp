@@ -1,11 +1,15 @@
 #include "engine/placement/draft_layout.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
 #include "engine/graph/fusion/groups.h"
 #include "engine/graph/kv_layout.h"
+#include "engine/placement/device_rules.h"
+#include "engine/placement/model_layout.h"
 
 namespace lockstep {
 namespace {
@@ -35,6 +39,21 @@ bool fits_heads(const KvFormats& format, const Graph& graph) {
   });
 }
 
+bool is_own_block(const Model& draft) {
+  return draft.graph.given_columns() > 0 && draft.given.is_of_own_block();
+}
+
+std::string_view title_of(const Model& draft) {
+  return is_own_block(draft) ? "the block that drafts" : "the draft model";
+}
+
+// A sequence has a page of the draft's own behind its last one.
+PlanOptions options_with(const DraftLayout& draft, const CachePages& pages) {
+  PlanOptions options = draft.plan_options;
+  options.sequence_pages = pages.of_sequence == 0 ? 0 : pages.of_sequence + 1;
+  return options;
+}
+
 }  // namespace
 
 Result<void> check_draft_models(const Model& model, const Model& draft) {
@@ -51,46 +70,64 @@ Result<void> check_draft_models(const Model& model, const Model& draft) {
   return {};
 }
 
-Result<void> check_draft_devices(const DeviceRules& rules) {
-  if (rules.traits.takes_draft_models) return {};
-  return invalid_input(
-      "a draft model computes on processors alone, and GPUs are to compute: use --devices cpu, or "
-      "{}",
-      kOtherDrafter);
-}
-
-Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
-                                  const DeviceRules& rules, const std::vector<RankPlace>& places,
-                                  Strategy strategy, size_t batch_tokens) {
-  if (auto usable = check_draft_devices(rules); !usable) return std::unexpected(usable.error());
+Result<DraftLayout> lay_out_draft(const Settings& settings, const Machine& machine,
+                                  const ModelLayout& layout, Strategy strategy) {
+  const Model& draft = *settings.draft_model;
+  const DeviceRules& rules = layout.rules();
+  if (auto usable = rules.check(draft.graph, settings, machine, layout.devices); !usable) {
+    return invalid_input("{} ({}) computes where the model does: {}; or use {}", title_of(draft),
+                         draft.architecture, usable.error().message, kOtherDrafter);
+  }
+  if (!layout.devices.gpus.empty() && settings.among_hosts) {
+    return invalid_input(
+        "{} ({}) drafts on the GPUs of one host, and several compute: use --devices cpu, or {}",
+        title_of(draft), draft.architecture, kOtherDrafter);
+  }
+  if (!layout.devices.gpus.empty() && !draft.given.is_of_own_block()) {
+    return invalid_input(
+        "{} ({}) reads what layers of the model keep, which GPUs do not hand out: use --devices "
+        "cpu, or {}",
+        title_of(draft), draft.architecture, kOtherDrafter);
+  }
   DraftLayout made = {.model = &draft,
                       .split = {},
                       .plan_options = {},
                       .own_pages = settings.sequence_count,
+                      .gpus_linked = layout.gpus_linked,
                       .sizes = {}};
-  auto split = split_graph(draft.graph, shares_of(places), strategy);
+  auto split = split_graph(draft.graph, shares_of(layout.places), strategy);
   if (!split) {
-    return invalid_input(
-        "the draft model cannot be split as the model is: {}. Use --ranks 1, or {}",
-        split.error().message, kOtherDrafter);
+    const std::vector<int>& gpus = layout.devices.gpus;
+    return invalid_input("{} cannot be split as the model is: {}. Use {}, or {}", title_of(draft),
+                         split.error().message,
+                         gpus.empty() ? "--ranks 1" : fmt::format("--devices gpu{}", gpus.front()),
+                         kOtherDrafter);
   }
   made.split = std::move(*split);
-  made.plan_options = rules.plan_options(draft, settings, batch_tokens);
+  made.plan_options = rules.plan_options(draft, settings, layout.plan_options.batch_tokens);
   made.plan_options.logit_rows = settings.sequence_count;
   if (!fits_heads(settings.kv_format, draft.graph)) made.plan_options.kv_format = KvFormat::kF16;
-  made.sizes = draft_sizes(made, 0, places);
+  made.sizes =
+      draft_sizes(made, {.of_sequence = layout.plan_options.sequence_pages}, layout.places);
   return made;
 }
 
-std::vector<RankSizes> draft_sizes(const DraftLayout& draft, size_t kv_pages,
+std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const CachePages& pages,
                                    std::span<const RankPlace> places) {
-  return rank_sizes(*draft.model, draft.split, draft.plan_options, kv_pages + draft.own_pages,
-                    places, /*gpus_linked=*/true);
+  return rank_sizes(*draft.model, draft.split, options_with(draft, pages),
+                    pages.all + draft.own_pages, places, draft.gpus_linked);
 }
 
-void set_draft_pages(DraftLayout& draft, size_t kv_pages, std::span<const RankPlace> places) {
-  draft.sizes = draft_sizes(draft, kv_pages, places);
-  draft.plan_options.kv_pages = kv_pages + draft.own_pages;
+std::vector<RankSizes> draft_sizes_of(const ModelLayout& layout, size_t kv_pages) {
+  if (!layout.draft) return {};
+  return draft_sizes(*layout.draft, {kv_pages, layout.plan_options.sequence_pages}, layout.places);
+}
+
+void set_draft_pages(DraftLayout& draft, const CachePages& pages,
+                     std::span<const RankPlace> places) {
+  draft.sizes = draft_sizes(draft, pages, places);
+  draft.plan_options = options_with(draft, pages);
+  draft.plan_options.kv_pages = pages.all + draft.own_pages;
 }
 
 }  // namespace lockstep

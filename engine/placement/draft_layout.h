@@ -12,12 +12,20 @@
 #include "engine/graph/split.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/model.h"
-#include "engine/placement/device_rules.h"
+#include "engine/placement/machine.h"
 #include "engine/placement/rank_device.h"
 #include "engine/placement/settings.h"
 #include "engine/planner/planner.h"
 
 namespace lockstep {
+
+struct ModelLayout;
+
+// The pages of a model's cache.
+struct CachePages {
+  size_t all = 0;
+  size_t of_sequence = 0;  // at most; 0: any number of them (PlanOptions::sequence_pages)
+};
 
 struct DraftLayout {
   const Model* model = nullptr;
@@ -26,6 +34,7 @@ struct DraftLayout {
   // Pages of its own behind those of the model: one for each sequence, for drafted tokens behind
   // the end of the sequence's last page.
   size_t own_pages = 0;
+  bool gpus_linked = true;       // as the model's
   std::vector<RankSizes> sizes;  // by rank
 };
 
@@ -39,21 +48,21 @@ inline constexpr std::string_view kOtherDrafter = "another drafter, as --specula
 // keep states. Fails with kInvalidInput that names what is the matter and with which of the two.
 Result<void> check_draft_models(const Model& model, const Model& draft);
 
-// Fails with kInvalidInput where these devices compute one model alone.
-Result<void> check_draft_devices(const DeviceRules& rules);
+// The layout of the settings' draft model at the model's places, of which `layout` has the devices,
+// places and plan options; it has no cache yet. Fails with kInvalidInput where the devices cannot
+// compute the draft, or it cannot be split over as many ranks by this strategy.
+Result<DraftLayout> lay_out_draft(const Settings& settings, const Machine& machine,
+                                  const ModelLayout& layout, Strategy strategy);
 
-// The layout beside a model that is split so over these places and has passes of so many tokens; it
-// has no cache yet. Fails with kInvalidInput where the draft cannot be split over as many ranks, or
-// as check_draft_devices().
-Result<DraftLayout> lay_out_draft(const Model& draft, const Settings& settings,
-                                  const DeviceRules& rules, const std::vector<RankPlace>& places,
-                                  Strategy strategy, size_t batch_tokens);
-
-// The sizes of every rank with a cache for a model's of so many pages.
-std::vector<RankSizes> draft_sizes(const DraftLayout& draft, size_t kv_pages,
+// The sizes of every rank with a cache beside a model's of these pages.
+std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const CachePages& pages,
                                    std::span<const RankPlace> places);
 
+// The same of a layout's draft, beside a cache of so many pages; empty: it has none.
+std::vector<RankSizes> draft_sizes_of(const ModelLayout& layout, size_t kv_pages);
+
 // Makes them the layout's, with its cache's pages.
-void set_draft_pages(DraftLayout& draft, size_t kv_pages, std::span<const RankPlace> places);
+void set_draft_pages(DraftLayout& draft, const CachePages& pages,
+                     std::span<const RankPlace> places);
 
 }  // namespace lockstep

@@ -16,6 +16,15 @@
 namespace lockstep {
 namespace {
 
+// The draft model is split as the model is: anew, where the places' shares have changed.
+Result<void> place_draft(const Settings& settings, const Machine& machine, ModelLayout& layout) {
+  if (settings.draft_model == nullptr) return {};
+  auto draft = lay_out_draft(settings, machine, layout, Strategy::kReduce);
+  if (!draft) return std::unexpected(draft.error());
+  layout.draft = std::move(*draft);
+  return {};
+}
+
 // The split with so many layers' experts on the GPUs.
 Result<Split> split_with(const Model& model, const ModelLayout& layout, size_t gpu_layers) {
   Shares shares = shares_of(layout.places);
@@ -40,9 +49,12 @@ class Trial {
     const auto tried = sizes(gpu_layers, pages);
     if (!tried) return false;
     GpuBudget space(machine_.topology);
+    const auto draft = draft_sizes_of(layout_, pages);
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
       const RankPlace& place = layout_.places[rank];
-      if (!device_of(place).take_gpu_memory(place, (*tried)[rank], space)) return false;
+      const RankDevice& device = device_of(place);
+      if (!device.take_gpu_memory(place, (*tried)[rank], space)) return false;
+      if (!draft.empty() && !device.take_gpu_memory(place, draft[rank], space)) return false;
     }
     return true;
   }
@@ -54,13 +66,20 @@ class Trial {
     if (!without) return std::unexpected(without.error());
     const auto with_one = sizes(0, 1);
     if (!with_one) return std::unexpected(with_one.error());
+    const auto draft = draft_sizes_of(layout_, 0);
+    const auto draft_with_one = draft_sizes_of(layout_, 1);
     size_t pages = wanted;
     for (size_t rank = 0; rank < layout_.gpu_places().size(); ++rank) {
       const RankPlace& place = layout_.places[rank];
-      const uint64_t page = (*with_one)[rank].kv_bytes;
+      uint64_t page = (*with_one)[rank].kv_bytes;
+      uint64_t taken = (*without)[rank].own_bytes();
+      if (!draft.empty()) {
+        page += draft_with_one[rank].kv_bytes - draft[rank].kv_bytes;
+        taken += draft[rank].own_bytes();
+      }
       if (page == 0) continue;
       const uint64_t usable = device_of(place).takeable_bytes(machine_, place);
-      const uint64_t left = usable - std::min(usable, (*without)[rank].own_bytes());
+      const uint64_t left = usable - std::min(usable, taken);
       pages = std::min<size_t>(pages, left / 2 / page);
     }
     return pages;
@@ -112,11 +131,13 @@ Result<bool> share_all_else(const Model& model, const Settings& settings, const 
   const auto sizes = trial.sizes(0, pages);
   if (!sizes) return std::unexpected(sizes.error());
   const size_t gpu_count = layout.gpu_places().size();
+  const auto draft = draft_sizes_of(layout, pages);
   GpuNeeds needs;
   for (size_t rank = 0; rank < gpu_count; ++rank) {
     const GpuNeeds own = (*sizes)[rank].gpu_needs();
-    needs.shared_bytes += own.shared_bytes;
-    needs.each_bytes = std::max(needs.each_bytes, own.each_bytes);
+    const GpuNeeds drafts = draft.empty() ? GpuNeeds() : draft[rank].gpu_needs();
+    needs.shared_bytes += own.shared_bytes + drafts.shared_bytes;
+    needs.each_bytes = std::max(needs.each_bytes, own.each_bytes + drafts.each_bytes);
   }
   const std::span<RankPlace> places(layout.places);
   auto shared = share_by_bandwidth(machine, layout.devices, *layout.gpu_speeds, needs,
@@ -200,6 +221,7 @@ Result<void> check_expert_layers(const Graph& graph, const Settings& settings, b
 Result<void> place_experts(const Model& model, const Settings& settings, const Machine& machine,
                            ModelLayout& layout) {
   share_by_kind(layout);
+  if (auto placed = place_draft(settings, machine, layout); !placed) return placed;
   Choice choice;
   bool shares_all_else = false;
   if (settings.gpu_expert_layers) {
@@ -208,6 +230,7 @@ Result<void> place_experts(const Model& model, const Settings& settings, const M
     const auto shared = share_all_else(model, settings, machine, layout);
     if (!shared) return std::unexpected(shared.error());
     shares_all_else = *shared;
+    if (auto placed = place_draft(settings, machine, layout); !placed) return placed;
   }
   if (!settings.gpu_expert_layers && !shares_all_else) {
     auto chosen = choose_layers(model, settings, machine, layout);

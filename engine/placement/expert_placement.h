@@ -23,7 +23,8 @@ Result<void> check_expert_layers(const Graph& graph, const Settings& settings, b
 
 // `layout`: of such a model, with its places and plan options, without a split. Sets the split, how
 // many layers' experts the GPUs have, and adds to the reason why; what the places share becomes
-// experts on the nodes, and all else on the GPUs, as far as they have space. What is asked for is
+// experts on the nodes, and all else on the GPUs, as far as they have space, beside the settings'
+// draft model, which it lays out too. What is asked for is
 // taken even where there is no space: size_context() says so. Else GPUs get experts only where they
 // read their memory faster than the nodes do theirs, as far as shares follow that, and an automatic
 // context may have half of what they have left beside all else. Fails as split_graph() does, and

@@ -128,7 +128,7 @@ Extent extent_of(const ModelLayout& layout) {
 // Makes it the layout's.
 void set_extent(const Model& model, const Extent& extent, ModelLayout& layout) {
   PlanOptions& options = layout.plan_options;
-  if (layout.draft) set_draft_pages(*layout.draft, extent.pages, layout.places);
+  if (layout.draft) set_draft_pages(*layout.draft, {.all = extent.pages}, layout.places);
   options.kv_pages = extent.pages;
   if (extent.slots != kNoBound) options.state_slots = extent.slots;
   layout.context_tokens = extent.context;

@@ -62,6 +62,7 @@ class LayerChoice {
     add_cache(model_, layout_, borders_, pages, memory.parts);
     std::optional<Split> split = fastest;
     std::vector<uint64_t> beside(split->rank_count);  // the most that a rank was seen to take so
+    const auto draft = draft_sizes_of(layout_, pages);
     for (int round = 0; split && round < kRounds; ++round) {
       const auto sizes = rank_sizes(model_, *split, layout_.plan_options, pages, layout_.places,
                                     layout_.gpus_linked);
@@ -69,9 +70,8 @@ class LayerChoice {
       bool fits = true;
       memory.space.clear();
       for (size_t rank = 0; rank < sizes.size(); ++rank) {
-        const RankPlace& place = layout_.places[rank];
         const uint64_t own = sizes[rank].gpu_bytes();
-        const uint64_t space = device_of(place).takeable_bytes(machine_, place);
+        const uint64_t space = space_of(rank, draft);
         fits = fits && own <= space;
         beside[rank] = std::max(beside[rank], own - std::min(own, taken[rank]));
         memory.space.push_back(space - std::min(space, beside[rank]));
@@ -85,6 +85,13 @@ class LayerChoice {
   }
 
  private:
+  // Beside the draft model, if there is one.
+  uint64_t space_of(size_t rank, const std::vector<RankSizes>& draft) const {
+    const RankPlace& place = layout_.places[rank];
+    const uint64_t space = device_of(place).takeable_bytes(machine_, place);
+    return draft.empty() ? space : space - std::min(space, draft[rank].gpu_bytes());
+  }
+
   const Model& model_;
   const Machine& machine_;
   const ModelLayout& layout_;

@@ -11,10 +11,10 @@
 
 namespace lockstep {
 
-// `layout`: with its places and plan options, without a split. Ranks have space for their layers
-// beside a cache for the context that is asked for, or else for the least one that is chosen by
-// itself, or for one page. Where nothing fits, the fastest split: size_context() says what it
-// lacks. Fails as split_graph() does.
+// `layout`: with its places, plan options and draft model, without a split. Ranks have space for
+// their layers beside a cache for the context that is asked for, or else for the least one that is
+// chosen by itself, or for one page. Where nothing fits, the fastest split: size_context() says
+// what it lacks. Fails as split_graph() does.
 Result<Split> place_layers(const Model& model, const Settings& settings, const Machine& machine,
                            const ModelLayout& layout);
 

@@ -36,8 +36,9 @@ std::string needs_text(const ModelLayout& layout, size_t rank, bool with_cache) 
   needs.push_back(need(sizes.activation_bytes() - sizes.hosted_bytes(), "activations"));
   if (layout.draft) {
     const RankSizes& draft = layout.draft->sizes[rank];
-    needs.push_back(need(draft.total_bytes() - (with_cache ? 0 : draft.kv_bytes),
-                         with_cache ? "the draft model and its cache" : "the draft model"));
+    needs.push_back(
+        need(draft.total_bytes() - draft.hosted_bytes() - (with_cache ? 0 : draft.kv_bytes),
+             with_cache ? "the draft model and its cache" : "the draft model"));
   }
   for (const MachinePlan::Need& other : other_needs(layout, rank)) {
     needs.push_back(need(other.bytes, other.what));
@@ -96,7 +97,9 @@ std::optional<Misfit> take_all(const ModelLayout& layout, const LayoutSizes& all
   }
   for (size_t rank = 0; rank < all.draft.size(); ++rank) {
     const RankPlace& place = layout.places[rank];
-    for (const HostArena& arena : device_of(place).host_arenas(all.draft[rank])) {
+    const RankDevice& device = device_of(place);
+    if (!device.take_gpu_memory(place, all.draft[rank], budgets.gpus)) return Misfit{.rank = rank};
+    for (const HostArena& arena : device.host_arenas(all.draft[rank])) {
       if (!budgets.memory.take(place.node, arena.bytes)) {
         return Misfit{rank, arena.bytes, "the draft model"};
       }
@@ -222,7 +225,7 @@ class ContextSearch {
     size_t& sequence_pages = layout_.plan_options.sequence_pages;
     if (sequence_pages > 0) sequence_pages = pages_for(layout_.context_tokens);
     layout_.sizes = model_sizes(layout_.plan_options, *pages);
-    if (layout_.draft) set_draft_pages(*layout_.draft, *pages, layout_.places);
+    if (layout_.draft) set_draft_pages(*layout_.draft, {*pages, sequence_pages}, layout_.places);
     Budgets budgets(machine_, layout_);
     const auto misfit = take_all(layout_, sizes_of(layout_), budgets);
     if (!misfit) return {};
@@ -344,10 +347,10 @@ class ContextSearch {
       options.sequence_pages =
           pages_for(std::min(model_.trained_context_tokens, page_count_.tokens_within(pages)));
     }
-    return {model_sizes(options, pages), draft_sizes_with(pages)};
+    return {model_sizes(options, pages), draft_sizes_with({pages, options.sequence_pages})};
   }
 
-  std::vector<RankSizes> draft_sizes_with(size_t pages) const {
+  std::vector<RankSizes> draft_sizes_with(const CachePages& pages) const {
     if (!layout_.draft) return {};
     return draft_sizes(*layout_.draft, pages, layout_.places);
   }
@@ -407,6 +410,10 @@ std::vector<MachinePlan::Need> other_needs(const ModelLayout& layout, size_t ran
                                           {"chunks of passes", sizes.layer_bytes},
                                           {"exchanges with other hosts", sizes.host_buffer_bytes},
                                           {"NCCL", layout.nccl_bytes}};
+  if (layout.draft) {
+    const RankSizes& draft = layout.draft->sizes[rank];
+    needs.push_back({"the draft model's load, recordings and sums", draft.other_bytes()});
+  }
   std::erase_if(needs, [](const MachinePlan::Need& need) { return need.bytes == 0; });
   return needs;
 }

@@ -77,6 +77,11 @@ void set_kv_format(const std::string& format, Remedy& remedy) {
   remedy.settings.push_back("--kv-format " + format);
 }
 
+void set_drafter(const std::string& drafter, Remedy& remedy) {
+  remedy.options.speculate = drafter;
+  remedy.settings.push_back("--speculate " + drafter);
+}
+
 void set_batch_tokens(size_t tokens, Remedy& remedy) {
   remedy.options.batch_tokens = static_cast<uint32_t>(tokens);
   remedy.settings.push_back(fmt::format("--batch-tokens {}", tokens));
@@ -135,6 +140,7 @@ class Search {
     add(fewer_kv_pages(nothing));
     add(smaller_kv_format(nothing));
     add(smaller_batch(nothing));
+    add(no_other_model());
     add(other_ranks());
     add(other_shares(nothing, layout_));
     for (const char* const devices : {"cpu", "gpu", "all"}) add(other_devices(devices, nothing));
@@ -159,7 +165,9 @@ class Search {
   Result<Settings> settings_of(const EngineOptions& options, const Machine& machine) const {
     auto parsed = parse(options, kernels_, machine);
     if (!parsed) return parsed;
-    if (layout_.draft) parsed->draft_model = layout_.draft->model;
+    if (layout_.draft && !parsed->drafters.stage.empty()) {
+      parsed->draft_model = layout_.draft->model;
+    }
     return fit_to_model(model_, std::move(*parsed));
   }
 
@@ -282,6 +290,14 @@ class Search {
       if (works_in_place(remedy.options)) return remedy;
     }
     return std::nullopt;
+  }
+
+  // Drafts without the model that drafts.
+  std::optional<Remedy> no_other_model() const {
+    if (!layout_.draft) return std::nullopt;
+    Remedy remedy{.options = options_};
+    set_drafter("ngram", remedy);
+    return works_in_place(remedy.options) ? std::optional(remedy) : std::nullopt;
   }
 
   // One per node, or one in all.

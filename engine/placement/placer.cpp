@@ -90,6 +90,19 @@ Result<RankSizes> Placer::least_gpu_sizes() const {
   return rank_sizes(model_, *whole, options, pages, {&place, 1}, true).front();
 }
 
+// As far as GPUs can compute it.
+GpuNeeds Placer::least_draft_needs(const GpuNeeds& least) const {
+  if (settings_.draft_model == nullptr || least.each_bytes == 0) return {};
+  const Model& draft = *settings_.draft_model;
+  if (!check_gpu_graph(draft.graph, settings_.without_fusion, GpuCompany::kNobody)) return {};
+  ModelLayout layout;
+  layout.devices.gpus = {0};
+  layout.places = {{.node = -1, .cpus = {}, .device = GpuPlace{0}}};
+  layout.plan_options.batch_tokens = settings_.batch_tokens;
+  const auto draft_layout = lay_out_draft(settings_, machine_, layout, Strategy::kGather);
+  return draft_layout ? draft_layout->sizes.front().gpu_needs() : GpuNeeds();
+}
+
 DeviceChoice Placer::choose_devices_for(const RankSizes& least) const {
   const Topology& topology = machine_.topology;
   uint64_t joined_bytes = 0;
@@ -99,7 +112,8 @@ DeviceChoice Placer::choose_devices_for(const RankSizes& least) const {
     joined_bytes =
         rules_of(*all).nccl_bytes(machine_, *all, linked, sums ? least.message_floats : 0);
   }
-  return *choose_devices("auto", topology, least.gpu_bytes(), joined_bytes);
+  return *choose_devices("auto", topology, gpu_needs_.shared_bytes + gpu_needs_.each_bytes,
+                         joined_bytes);
 }
 
 Result<void> Placer::find_gpu_speeds(ModelLayout& layout) {
@@ -121,22 +135,36 @@ Result<void> Placer::find_gpu_speeds(ModelLayout& layout) {
   return {};
 }
 
+Result<void> Placer::add_draft(Strategy strategy, ModelLayout& layout) const {
+  if (settings_.draft_model == nullptr) return {};
+  auto draft = lay_out_draft(settings_, machine_, layout, strategy);
+  if (!draft) return std::unexpected(draft.error());
+  layout.draft = std::move(*draft);
+  return {};
+}
+
+// Whole layers are placed beside the draft, once it is known that there are enough of them.
+Result<void> Placer::split_by_layers(ModelLayout& layout) const {
+  auto layers = place_layers(model_, settings_, machine_, layout);
+  if (!layers) return std::unexpected(layers.error());
+  if (auto added = add_draft(Strategy::kLayers, layout); !added) return added;
+  if (layout.draft) layers = place_layers(model_, settings_, machine_, layout);
+  if (!layers) return std::unexpected(layers.error());
+  layout.split = std::move(*layers);
+  return {};
+}
+
 Result<void> Placer::split(ModelLayout& layout) const {
   const DeviceRules& rules = layout.rules();
   if (rules.traits.experts_by_kind && model_.graph.chosen_experts() > 0) {
     return place_experts(model_, settings_, machine_, layout);
   }
   const Strategy strategy = rules.strategy(settings_, layout.places.size());
-  if (strategy == Strategy::kLayers) {
-    auto layers = place_layers(model_, settings_, machine_, layout);
-    if (!layers) return std::unexpected(layers.error());
-    layout.split = std::move(*layers);
-    return {};
-  }
+  if (strategy == Strategy::kLayers) return split_by_layers(layout);
   auto split = split_graph(model_.graph, shares_of(layout.places), strategy);
   if (!split) return std::unexpected(split.error());
   layout.split = std::move(*split);
-  return {};
+  return add_draft(strategy, layout);
 }
 
 Result<ModelLayout> Placer::lay_out(const DeviceChoice& devices, size_t batch_tokens) {
@@ -157,11 +185,9 @@ Result<ModelLayout> Placer::lay_out(const DeviceChoice& devices, size_t batch_to
       rank_sizes(model_, layout.split, layout.plan_options, 0, layout.places, layout.gpus_linked);
   layout.nccl_bytes = rules.nccl_bytes(machine_, layout.devices, layout.gpus_linked,
                                        layout.sizes.front().message_floats);
-  if (settings_.draft_model == nullptr) return layout;
-  auto draft = lay_out_draft(*settings_.draft_model, settings_, rules, layout.places,
-                             layout.split.strategy, batch_tokens);
-  if (!draft) return std::unexpected(draft.error());
-  layout.draft = std::move(*draft);
+  if (!layout.draft) return layout;
+  layout.nccl_bytes += rules.nccl_bytes(machine_, layout.devices, layout.gpus_linked,
+                                        layout.draft->sizes.front().message_floats);
   return layout;
 }
 
@@ -300,19 +326,32 @@ Result<ModelLayout> Placer::place_automatically(const DeviceChoice& choice) {
   return place_on(nodes);
 }
 
+// The model does not leave GPUs for the sake of drafts: where it would, it is placed as without
+// them, and there the draft is refused, or what both need.
+Result<ModelLayout> Placer::stay_on_gpus(Result<ModelLayout> placed) {
+  if (settings_.draft_model == nullptr || machine_.topology.gpus.empty()) return placed;
+  if (placed && placed->devices.nodes.empty()) return placed;
+  Settings without = settings_;
+  without.draft_model = nullptr;
+  auto alone = Placer(model_, without, machine_).place();
+  if (!alone || alone->devices.gpus.empty()) return placed;
+  if (placed && placed->devices.gpus == alone->devices.gpus &&
+      placed->devices.nodes == alone->devices.nodes) {
+    return placed;
+  }
+  return lay_out(alone->devices, alone->plan_options.batch_tokens);
+}
+
 Result<ModelLayout> Placer::place() {
   if (auto checked = check_heads(); !checked) return std::unexpected(checked.error());
   const auto least = least_gpu_sizes();
   if (!least) return std::unexpected(least.error());
   gpu_needs_ = least->gpu_needs();
+  const GpuNeeds draft_needs = least_draft_needs(gpu_needs_);
+  gpu_needs_.shared_bytes += draft_needs.shared_bytes;
+  gpu_needs_.each_bytes += draft_needs.each_bytes;
   if (settings_.devices) return place_on(*settings_.devices);
-  const DeviceChoice choice = choose_devices_for(*least);
-  if (settings_.draft_model != nullptr) {
-    // The model does not leave the GPUs for the sake of drafts.
-    auto usable = check_draft_devices(rules_of(choice));
-    if (!usable) return std::unexpected(usable.error());
-  }
-  return place_automatically(choice);
+  return stay_on_gpus(place_automatically(choose_devices_for(*least)));
 }
 
 }  // namespace lockstep

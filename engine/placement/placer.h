@@ -37,6 +37,10 @@ class Placer {
   // and the cache that was asked for, or a page of it. Zeros where there are no
   // GPUs.
   Result<RankSizes> least_gpu_sizes() const;
+  // A draft model's beside those, with its own pages alone; zeros where there is none, or GPUs do
+  // not compute it.
+  GpuNeeds least_draft_needs(const GpuNeeds& least) const;
+  Result<ModelLayout> stay_on_gpus(Result<ModelLayout> placed);
   // All GPUs, or else nodes and the reason why not.
   DeviceChoice choose_devices_for(const RankSizes& least) const;
   Result<ModelLayout> place_on(const DeviceChoice& devices);
@@ -52,13 +56,15 @@ class Placer {
   // Nothing unless shares follow them: to open GPUs and to measure them takes its time.
   Result<void> find_gpu_speeds(ModelLayout& layout);
   Result<void> split(ModelLayout& layout) const;
+  Result<void> split_by_layers(ModelLayout& layout) const;
+  Result<void> add_draft(Strategy strategy, ModelLayout& layout) const;
   // Why a candidate that must fit is not to be used; empty: it is.
   std::string obstacle_to(const Result<ModelLayout>& layout) const;
 
   const Model& model_;
   const Settings& settings_;
   const Machine& machine_;
-  GpuNeeds gpu_needs_;  // of least_gpu_sizes()
+  GpuNeeds gpu_needs_;  // of least_gpu_sizes(), and of the draft model
   // By GPUs: their measured speeds, or why there are none: measured once, for all candidates.
   std::map<std::vector<int>, Result<GpuSpeeds>> gpu_speeds_;
 };

@@ -52,9 +52,10 @@ struct RankSizes {
            (logits_are_hosts == own_is_hosts ? 0 : logits_bytes);
   }
   // All in the memory that holds the weights: the node's, or the GPU's.
-  uint64_t own_bytes() const {
-    return total_bytes() - hosted_bytes() + host_buffer_bytes + mailbox_bytes + layer_bytes +
-           recording_bytes + staging_bytes;
+  uint64_t own_bytes() const { return total_bytes() - hosted_bytes() + other_bytes(); }
+  // Those of them that are beside weights, cache and activations.
+  uint64_t other_bytes() const {
+    return host_buffer_bytes + mailbox_bytes + layer_bytes + recording_bytes + staging_bytes;
   }
   uint64_t host_bytes() const {
     return own_is_hosts ? own_bytes() : hosted_bytes() + candidate_bytes + handed_bytes;

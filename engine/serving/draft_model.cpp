@@ -11,16 +11,14 @@
 
 namespace lockstep {
 
-Result<std::unique_ptr<DraftModel>> DraftModel::make(const DraftFile& file,
-                                                     const ModelLayout& layout, const Model& model,
-                                                     Executor& model_executor,
-                                                     const KernelTable& kernels,
-                                                     const EngineOptions& options) {
+Result<std::unique_ptr<DraftModel>> DraftModel::make(
+    const DraftFile& file, const ModelLayout& layout, const Model& model, Executor& model_executor,
+    const KernelTable& kernels, const GpuPlatform* gpus, const EngineOptions& options) {
   const DraftLayout& draft = *layout.draft;
   std::vector<ArenaSources> sources(layout.places.size());
   for (ArenaSources& source : sources) source.lock = options.lock_memory;
   auto ranks = Ranks::make(file.model.graph, draft.split, draft.plan_options, layout.places,
-                           std::move(sources), nullptr, model_executor.ranks().workers());
+                           std::move(sources), gpus, model_executor.ranks().workers());
   if (!ranks) return std::unexpected(ranks.error());
   std::unique_ptr<DraftModel> made(new DraftModel(file, std::move(*ranks)));
   made->executor_ = std::make_unique<Executor>(*made->ranks_, kernels);

@@ -18,11 +18,13 @@ namespace lockstep {
 
 class DraftModel {
  public:
-  // Takes its memory, of the layout's sizes; the weights are to be filled. `file` and the kernels
-  // outlive this. Says in the log what it takes. Fails with kMachineRefused.
+  // Takes its memory, of the layout's sizes; the weights are to be filled. `file`, the
+  // kernels and the platform of places on GPUs outlive this. Says in the log what it takes. Fails
+  // with kMachineRefused.
   static Result<std::unique_ptr<DraftModel>> make(const DraftFile& file, const ModelLayout& layout,
                                                   const Model& model, Executor& model_executor,
                                                   const KernelTable& kernels,
+                                                  const GpuPlatform* gpus,
                                                   const EngineOptions& options);
 
   WeightFilling filling() { return {file_.file, file_.model.graph, *ranks_}; }

@@ -14,6 +14,7 @@
 #include "engine/base/result.h"
 #include "engine/base/token_id.h"
 #include "engine/drafting/draft_pages.h"
+#include "engine/sampling/logit_row.h"
 
 namespace lockstep {
 
@@ -49,11 +50,21 @@ inline void add_time(double seconds, double& mean) {
   mean += kWeightOfLast * (std::min(seconds, kTimesSeen * mean) - mean);
 }
 
-// The first of the likeliest tokens; none where its logit is no finite number.
-inline std::optional<TokenId> likeliest_token(std::span<const float> logits) {
-  const auto likeliest = std::ranges::max_element(logits);
+// The first of the likeliest of the tokens below `end`; none where its logit is no finite number.
+// It is one of a GPU's candidates if any of these is below: what a GPU does not send is less
+// likely. Fails as Executor::run() does.
+inline Result<std::optional<TokenId>> likeliest_token(LogitRow logits, size_t end) {
+  if (const LogitCandidates* const found = logits.candidates()) {
+    const auto is_below = [&](TokenId token) { return static_cast<size_t>(token) < end; };
+    const auto first = std::ranges::find_if(found->tokens, is_below);
+    if (first != found->tokens.end()) return *first;
+  }
+  const auto all = logits.all();
+  if (!all) return std::unexpected(all.error());
+  const auto row = all->first(std::min(all->size(), end));
+  const auto likeliest = std::ranges::max_element(row);
   if (!std::isfinite(*likeliest)) return std::nullopt;
-  return static_cast<TokenId>(likeliest - logits.begin());
+  return static_cast<TokenId>(likeliest - row.begin());
 }
 
 // After 70 passes without a draft the time of one is taken for half of what it was.
@@ -77,6 +88,8 @@ class DraftStage {
   // After each pass of the model, before the next one: its hidden rows can still be read. Fails as
   // draft().
   virtual Result<void> follow(std::span<const PassedChunk> /*passed*/) { return {}; }
+  // Whether it does: no other pass of the model may have begun then.
+  virtual bool reads_rows() const { return false; }
   // The sequence has ended.
   virtual void forget(uint64_t /*sequence*/) {}
   // These pages have been handed out anew: what they held is of no use.

@@ -149,6 +149,7 @@ class EngineLoop {
   Result<void> begin_pass();
   Result<void> begin_ahead(const Schedule& schedule);
   void fill_ahead(const Schedule& schedule, const Schedule& promised);
+  bool stage_reads_rows_of(const Schedule& schedule) const;
   bool picks_plainly(const Schedule& schedule) const;
   void check_pick(size_t row, TokenId token);
   void drop_ahead_if_void();
@@ -204,6 +205,7 @@ class EngineLoop {
   size_t learned_ = 0;                         // tokens that drafters were told before this pass
   std::vector<Generation*> staged_;            // for which the stage is to draft before this pass
   double stage_seconds_ = 0;                   // that it took
+  bool stage_waits_ = false;  // it has drafts to make: no pass begins ahead of them
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   std::unordered_map<SequenceId, Generation*> by_sequence_;
 

@@ -39,10 +39,18 @@ bool EngineLoop::picks_plainly(const Schedule& schedule) const {
   });
 }
 
+bool EngineLoop::stage_reads_rows_of(const Schedule& schedule) const {
+  if (drafters_.stage == nullptr || !drafters_.stage->reads_rows()) return false;
+  return std::ranges::any_of(schedule.chunks, [&](const Chunk& chunk) {
+    return !chunk.ended && uses_engines(*by_sequence_.at(chunk.sequence));
+  });
+}
+
 // While the pass computes. GPUs clear no pages, so none need be cleared again where the pass is not
 // begun after all.
 Result<void> EngineLoop::begin_ahead(const Schedule& schedule) {
-  if (!executor_.begins_ahead() || !picks_plainly(schedule)) return {};
+  if (!executor_.begins_ahead() || stage_waits_ || !picks_plainly(schedule)) return {};
+  if (stage_reads_rows_of(schedule)) return {};
   if (hooks_.before && !hooks_.before()) return {};  // the next pass asks again, and fails
   const Schedule* const promised = scheduler_.promise();
   if (promised == nullptr) return {};
@@ -65,6 +73,7 @@ void EngineLoop::fill_ahead(const Schedule& schedule, const Schedule& promised) 
   Batch& batch = ahead_batch_;
   batch.clear();
   batch.cleared_pages = promised.cleared_pages;
+  if (drafters_.stage != nullptr) drafters_.stage->clear_pages(promised.cleared_pages);
   auto next = promised.chunks.begin();
   for (size_t row = 0; row < schedule.chunks.size(); ++row) {
     if (schedule.chunks[row].ended) continue;

@@ -61,6 +61,7 @@ std::span<const uint32_t> EngineLoop::whole_pages(SequenceId sequence) const {
 // For all sequences at once, as many tokens as pay together.
 Result<void> EngineLoop::run_stage() {
   stage_seconds_ = 0;
+  stage_waits_ = false;
   if (staged_.empty()) return {};
   std::vector<SequenceId> sequences;
   std::vector<DraftStream> streams;
@@ -84,6 +85,8 @@ Result<void> EngineLoop::run_stage() {
     drafters_.stage->rest();
     return {};
   }
+  stage_waits_ = true;
+  if (ahead_) return {};  // they would come too late for the pass that has begun
   for (DraftStream& stream : streams) stream.most = std::min(stream.most, most);
   activity_.enter(LoopPhase::kDrafting);
   const auto begin = Generation::Clock::now();

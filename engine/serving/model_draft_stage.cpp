@@ -170,14 +170,10 @@ void ModelDraftStage::note_written(const Part& part) {
 
 // Whether another token is to be drafted behind it.
 bool ModelDraftStage::read_draft(Part& part, size_t row) {
-  LogitRow logits = executor_.logits(row);
-  const auto all = logits.all();
-  if (!all) return false;  // the executor has failed: the next pass says so
-  const auto words = all->first(std::min(all->size(), limits_.vocabulary));
-  const auto likeliest = likeliest_token(words);
-  if (!likeliest) return false;
+  const auto likeliest = likeliest_token(executor_.logits(row), limits_.vocabulary);
+  if (!likeliest || !*likeliest) return false;  // where it has failed, the next pass says so
   std::vector<TokenId>& drafts = part.stream->drafts;
-  drafts.push_back(*likeliest);
+  drafts.push_back(**likeliest);
   return drafts.size() < part.stream->most;
 }
 

@@ -218,10 +218,9 @@ Result<void> PredictingStage::read_drafts() {
   own_rows_.clear();
   size_t part = 0;
   for (size_t row = 0; row < parts_.size(); ++row) {
-    auto logits = block_.logits(row);
-    const auto all = logits.all();
-    if (!all) return std::unexpected(all.error());
-    const auto likeliest = likeliest_token(*all);
+    const auto found = likeliest_token(block_.logits(row), plan_.vocabulary_size);
+    if (!found) return std::unexpected(found.error());
+    const std::optional<TokenId> likeliest = *found;
     if (!likeliest) continue;
     std::vector<TokenId>& drafts = parts_[row].stream->drafts;
     const std::span<const TokenId> tokens = limits_.logit_tokens;

@@ -41,6 +41,7 @@ class PredictingStage final : public DraftStage {
   // Keeps the rows of known tokens. The block computes what it lacks of a text, where that is more
   // than a few tokens, or fills a page, which other sequences may find.
   Result<void> follow(std::span<const PassedChunk> passed) override;
+  bool reads_rows() const override { return true; }
   // The likeliest token behind each text, and behind that one, as far as pages go. A block that
   // gives no rows of its own drafts one token. A sequence whose first tokens it has not seen
   // computed, and whose pages it has not computed for another, has no drafts.

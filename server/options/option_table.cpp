@@ -298,7 +298,7 @@ const std::vector<OptionRow>& rows() {
        [](const Json& v, Options& o) { o.engine.speculate = v.get<std::string>(); }},
       {"draft-model", kServe | kGenerate | kPlan, kText, "", 0, 0, {},
        "The GGUF file of a smaller model with the same tokens, or of EAGLE-3 or an assistant for "
-       "the model, which drafts on the same processors",
+       "the model, which drafts at the same places",
        [](const Json& v, Options& o) { o.engine.draft_model = v.get<std::string>(); }},
       {"draft-tokens", kServe | kGenerate | kPlan, kIntegerOrAuto, "auto", 0, 15, {},
        "Drafted tokens of a request in a pass; auto: as many as pay, by how many were right of "

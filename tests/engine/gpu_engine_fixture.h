@@ -1,4 +1,4 @@
-// An engine that computes on a simulated GPU.
+// An engine that computes on simulated GPUs.
 #pragma once
 
 #include <vector>
@@ -10,17 +10,30 @@
 
 namespace lockstep {
 
-class OnGpuEngine : public EngineTest {
+// `Test`: an EngineTest.
+template <typename Test>
+class OnGpus : public Test {
  protected:
-  OnGpuEngine() {
+  OnGpus() {
     host_gpu(0).reset();
-    options_.devices = "gpu0";
-    options_.worker_count = 0;
+    this->options_.devices = "gpu0";
+    this->options_.worker_count = 0;
     gpus_ = {simulated_gpu(0, -1)};
-    machine_->gpu_platform = &test_gpus();
+    this->machine_->gpu_platform = &test_gpus();
   }
 
-  std::vector<Gpu>& gpus_ = machine_.emplace(Machine::read(/*with_gpus=*/false)).topology.gpus;
+  // Two GPUs, linked so.
+  void use_two(GpuLink link) {
+    host_gpu(1).reset();
+    gpus_ = {simulated_gpu(0, -1), simulated_gpu(1, -1)};
+    for (Gpu& gpu : gpus_) gpu.links.assign(2, link);
+    this->options_.devices = "gpu0,gpu1";
+  }
+
+  std::vector<Gpu>& gpus_ =
+      this->machine_.emplace(Machine::read(/*with_gpus=*/false)).topology.gpus;
 };
+
+using OnGpuEngine = OnGpus<EngineTest>;
 
 }  // namespace lockstep

@@ -46,23 +46,6 @@ TEST_F(GpuEngineTest, logits_are_those_of_ranks_without_an_engine) {
   expect_same_bits(logits_of(tokens), loaded.compute_alone(tokens, tokens.size()));
 }
 
-TEST_F(GpuEngineTest, drafts_by_a_model_or_a_block_are_refused_with_the_option_and_the_remedy) {
-  const auto refusal = [&] {
-    const auto opened = open();
-    return opened ? "" : opened.error().message;
-  };
-  options_.draft_model = options_.model;
-  EXPECT_THAT(refusal(), HasSubstr("a draft model computes on processors alone, and GPUs are to "
-                                   "compute: use --devices cpu, or another drafter, as "
-                                   "--speculate ngram"));
-  options_.speculate = "ngram";
-  EXPECT_EQ(refusal(), "");
-  options_.draft_model.clear();
-  options_.speculate = "mtp";
-  options_.model = source_dir() + "/tests/fixtures/predicting/glm4moe-norms.gguf";
-  EXPECT_THAT(refusal(), HasSubstr("use --devices cpu, or another drafter, as --speculate ngram"));
-}
-
 TEST_F(GpuEngineTest, an_answer_is_the_same_alone_and_among_others) {
   const std::string alone = answer_to(request("Once upon a time", 6));
   EXPECT_FALSE(alone.empty());

@@ -206,6 +206,74 @@ TEST_F(AutomaticDevices, gpus_that_fewer_are_taken_of_are_told_why_they_stay_idl
   EXPECT_TRUE(named->devices.idle.empty());
 }
 
+// The model would leave a GPU for its draft's sake, and lose more than drafts give.
+class GpuTooSmallForDrafts : public AutomaticDevices {
+ protected:
+  GpuTooSmallForDrafts() {
+    options_.context_tokens = 256;
+    options_.sequence_count = 1;
+    options_.batch_tokens = 32;
+    options_.draft_model = options_.model;
+  }
+
+  // The bytes of the GPU's memory that both take.
+  uint64_t taken_by_both() {
+    const auto both = split("gpu3", topology_);
+    EXPECT_TRUE(both.has_value() && sized_.has_value() && both->draft.has_value());
+    if (!both || !both->draft) return 0;
+    return both->sizes[0].gpu_bytes() + both->draft->sizes[0].gpu_bytes();
+  }
+
+  Topology topology_ = machine_with_one_gpu();
+  Gpu& gpu_ = topology_.gpus[0];
+};
+
+TEST_F(GpuTooSmallForDrafts, both_compute_on_a_gpu_that_has_space_for_both) {
+  leave(gpu_, taken_by_both());
+  const auto layout = split("auto", topology_);
+  ASSERT_TRUE(layout.has_value()) << layout.error().message;
+  EXPECT_THAT(layout->devices.gpus, ElementsAre(3));
+  EXPECT_TRUE(layout->devices.nodes.empty());
+  EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+  ASSERT_TRUE(layout->draft.has_value());
+  EXPECT_EQ(first_misfit(*layout, machine_of(topology_, platform_)), std::nullopt);
+}
+
+TEST_F(GpuTooSmallForDrafts, is_told_to_do_without_where_one_byte_lacks) {
+  leave(gpu_, taken_by_both() - 1);
+  for (const char* const devices : {"auto", "gpu3"}) {
+    SCOPED_TRACE(devices);
+    const auto layout = split(devices, topology_);
+    ASSERT_TRUE(layout.has_value()) << layout.error().message;
+    EXPECT_THAT(layout->devices.gpus, ElementsAre(3));
+    EXPECT_TRUE(layout->devices.nodes.empty());
+    ASSERT_FALSE(sized_.has_value());
+    EXPECT_THAT(sized_.error().message, HasSubstr("MiB for the draft model and its cache"));
+    const auto plan = plan_machine(options_, this_machine_with(topology_.gpus), /*measure=*/false);
+    ASSERT_TRUE(plan.has_value()) << plan.error().message;
+    EXPECT_THAT(plan->misfit, HasSubstr("--speculate ngram"));
+    EngineOptions without = options_;
+    without.speculate = "ngram";
+    EXPECT_TRUE(plan_machine(without, this_machine_with(topology_.gpus), false)->fits);
+  }
+}
+
+// What GPUs have no kernel for: here the model's own rows.
+TEST_F(GpuTooSmallForDrafts, a_draft_that_gpus_cannot_compute_takes_no_model_from_them) {
+  options_.draft_model.clear();
+  options_.model = source_dir() + "/tests/fixtures/predicting/glm4moe-norms.gguf";
+  options_.speculate = "mtp";
+  for (const char* const devices : {"auto", "gpu3"}) {
+    const auto layout = split(devices, topology_);
+    ASSERT_FALSE(layout.has_value());
+    EXPECT_THAT(layout.error().message,
+                HasSubstr("no kernel for this plan's rows that are given with tokens"));
+  }
+  EXPECT_TRUE(split("cpu", topology_).has_value());
+  topology_.gpus.clear();
+  EXPECT_TRUE(split("auto", topology_).has_value());
+}
+
 TEST(DeviceComparison, the_first_option_is_left_for_one_that_is_clearly_faster) {
   const auto option = [](double read_seconds) {
     return DeviceOption{

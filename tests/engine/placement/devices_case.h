@@ -12,6 +12,7 @@
 #include "engine/engine.h"
 #include "engine/kernels/kernel_table.h"
 #include "engine/model/gguf_file.h"
+#include "engine/placement/draft_file.h"
 #include "engine/placement/memory_fit.h"
 #include "engine/placement/model_layout.h"
 #include "engine/runtime/gpu/gpu_platform.h"
@@ -64,8 +65,10 @@ class DevicesTest : public ::testing::Test {
     options_.devices = devices;
     Machine machine = machine_of(topology, platform_);
     machine.meter = {.read_speeds = &read_node_speeds, .exchange_seconds = &exchange_seconds};
-    const auto settings = parse(options_, machine);
+    auto settings = parse(options_, machine);
     if (!settings) return std::unexpected(settings.error());
+    const auto draft = open_draft_file(options_, *file, *settings, *model);
+    if (!draft) return std::unexpected(draft.error());
     auto layout = Placer(*model, *settings, machine).place();
     if (layout) {
       sized_ = size_context(*model, *settings, machine, *layout);

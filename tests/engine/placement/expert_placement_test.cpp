@@ -164,6 +164,19 @@ TEST_F(ExpertPlacement, nodes_have_all_experts_and_the_part_of_the_rest_that_the
   }
 }
 
+TEST_F(ExpertPlacement, experts_lie_on_the_gpu_beside_a_draft_model) {
+  options_.context_tokens = kPageTokens;
+  options_.kv_pages = 1;
+  options_.draft_model = options_.model;
+  options_.gpu_expert_layers = 1;
+  const auto layout = place(machine_with_one_gpu());
+  ASSERT_TRUE(layout.has_value() && sized_.has_value() && layout->draft.has_value());
+  const uint64_t both = layout->sizes[0].gpu_bytes() + layout->draft->sizes[0].gpu_bytes();
+  options_.gpu_expert_layers.reset();
+  EXPECT_EQ(layers_on(machine_with_gpu_memory(both), "the first 1 of 2 layers"), 1U);
+  EXPECT_EQ(layers_on(machine_with_gpu_memory(both - 1), "no space"), 0U);
+}
+
 TEST_F(ExpertPlacement, what_cannot_be_asked_for_is_refused) {
   const Topology topology = machine_with_one_gpu();
   options_.gpu_expert_layers = 2;

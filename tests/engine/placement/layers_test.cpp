@@ -41,6 +41,27 @@ TEST_F(LayersTest, gpus_have_whole_layers_each_where_that_is_asked_for) {
   EXPECT_TRUE(one->split.borders.empty());
 }
 
+// The draft model has whole layers on the same GPUs, beside which the model's are chosen.
+TEST_F(LayersTest, layers_are_placed_beside_a_draft_models) {
+  options_.strategy = "layers";
+  options_.context_tokens = kPageTokens;
+  options_.kv_pages = 1;
+  options_.draft_model = options_.model;
+  const Topology large = machine_with_linked_gpus();
+  const auto even = split("gpu0,gpu1", large);
+  ASSERT_TRUE(even.has_value()) << even.error().message;
+  EXPECT_EQ(even->draft->split.strategy, Strategy::kLayers);
+  for (size_t rank = 0; rank < 2; ++rank) {
+    Topology small = large;
+    leave(small.gpus[static_cast<size_t>(even->devices.gpus[rank])],
+          even->sizes[rank].gpu_bytes() + even->draft->sizes[rank].gpu_bytes() - 1);
+    const auto layout = split("gpu0,gpu1", small);
+    ASSERT_TRUE(layout.has_value()) << layout.error().message;
+    EXPECT_TRUE(sized_.has_value()) << sized_.error().message;
+    EXPECT_NE(layout->split.borders, even->split.borders);
+  }
+}
+
 // A GPU that has no memory for the layers that would be fastest gets fewer.
 TEST_F(LayersTest, gpus_get_layers_that_they_have_memory_for) {
   options_.strategy = "layers";
