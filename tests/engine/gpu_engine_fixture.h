@@ -24,6 +24,7 @@ class OnGpus : public Test {
 
   // Two GPUs, linked so.
   void use_two(GpuLink link) {
+    this->engine_.reset();
     host_gpu(1).reset();
     gpus_ = {simulated_gpu(0, -1), simulated_gpu(1, -1)};
     for (Gpu& gpu : gpus_) gpu.links.assign(2, link);
