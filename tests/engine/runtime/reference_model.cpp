@@ -150,8 +150,9 @@ double worst_difference(const LogitRows& rows, const ReferenceRows& reference) {
   for (size_t row = 0; row < std::min(rows.size(), reference.size()); ++row) {
     EXPECT_EQ(rows[row].size(), reference[row].size());
     for (size_t i = 0; i < rows[row].size(); ++i) {
-      EXPECT_TRUE(std::isfinite(rows[row][i])) << "row " << row << ", column " << i;
-      worst = std::max(worst, std::abs(double{rows[row][i]} - reference[row][i]));
+      const double difference = double{rows[row][i]} - reference[row][i];
+      EXPECT_TRUE(std::isfinite(difference)) << "row " << row << ", column " << i;
+      worst = std::max(worst, std::abs(difference));
     }
   }
   return worst;
