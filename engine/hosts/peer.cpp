@@ -21,10 +21,13 @@ void FailureCall::set(Call call) {
   std::optional<Error> reason;
   {
     const MutexLock lock(mutex_);
+    if (!reason_) {
+      call_ = std::move(call);
+      return;
+    }
     reason = reason_;
-    if (!reason) call_ = std::move(call);
   }
-  if (reason) call(*reason);
+  call(*reason);
 }
 
 void FailureCall::tell(const Error& reason) {
