@@ -228,6 +228,8 @@ class GpuRules final : public RulesWithGpus {
   GpuRules()
       : RulesWithGpus({.rank_count_is_free = false,
                        .memory_can_be_kept = false,
+                       .gives_kept_rows = false,
+                       .drafts_among_hosts = false,
                        .sums_parts = true,
                        .joined_by_nccl = true,
                        .has_alternative = true}) {}
@@ -357,6 +359,8 @@ class MixedRules final : public RulesWithGpus {
       : RulesWithGpus({.experts_by_kind = true,
                        .rank_count_is_free = false,
                        .memory_can_be_kept = false,
+                       .gives_kept_rows = false,
+                       .drafts_among_hosts = false,
                        .sums_parts = true,
                        .spans_hosts = false,
                        .has_alternative = true}) {}

@@ -27,6 +27,8 @@ struct DeviceTraits {
   bool experts_by_kind = false;    // nodes have a mixture's experts, and GPUs all else
   bool rank_count_is_free = true;  // else each device is one rank
   bool memory_can_be_kept = true;  // by the next process
+  bool gives_kept_rows = true;     // Executor::read_kept_rows()
+  bool drafts_among_hosts = true;  // by another model, where the hosts are led
   bool sums_parts = false;         // several ranks add their parts of a product
   bool spans_hosts = true;         // ranks may be on several hosts
   bool joined_by_nccl = false;     // then NCCL joins them

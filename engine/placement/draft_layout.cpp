@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "engine/graph/fusion/groups.h"
 #include "engine/graph/kv_layout.h"
 #include "engine/placement/device_rules.h"
-#include "engine/placement/model_layout.h"
 
 namespace lockstep {
 namespace {
@@ -71,19 +71,19 @@ Result<void> check_draft_models(const Model& model, const Model& draft) {
 }
 
 Result<DraftLayout> lay_out_draft(const Settings& settings, const Machine& machine,
-                                  const ModelLayout& layout, Strategy strategy) {
+                                  const ModelPlaces& model, Strategy strategy) {
   const Model& draft = *settings.draft_model;
-  const DeviceRules& rules = layout.rules();
-  if (auto usable = rules.check(draft.graph, settings, machine, layout.devices); !usable) {
+  const DeviceRules& rules = rules_of(model.devices);
+  if (auto usable = rules.check(draft.graph, settings, machine, model.devices); !usable) {
     return invalid_input("{} ({}) computes where the model does: {}; or use {}", title_of(draft),
                          draft.architecture, usable.error().message, kOtherDrafter);
   }
-  if (!layout.devices.gpus.empty() && settings.among_hosts) {
+  if (settings.among_hosts && !rules.traits.drafts_among_hosts) {
     return invalid_input(
         "{} ({}) drafts on the GPUs of one host, and several compute: use --devices cpu, or {}",
         title_of(draft), draft.architecture, kOtherDrafter);
   }
-  if (!layout.devices.gpus.empty() && !draft.given.is_of_own_block()) {
+  if (!rules.traits.gives_kept_rows && !draft.given.is_of_own_block()) {
     return invalid_input(
         "{} ({}) reads what layers of the model keep, which GPUs do not hand out: use --devices "
         "cpu, or {}",
@@ -93,22 +93,21 @@ Result<DraftLayout> lay_out_draft(const Settings& settings, const Machine& machi
                       .split = {},
                       .plan_options = {},
                       .own_pages = settings.sequence_count,
-                      .gpus_linked = layout.gpus_linked,
+                      .gpus_linked = model.gpus_linked,
                       .sizes = {}};
-  auto split = split_graph(draft.graph, shares_of(layout.places), strategy);
+  auto split = split_graph(draft.graph, shares_of(model.places), strategy);
   if (!split) {
-    const std::vector<int>& gpus = layout.devices.gpus;
+    const std::string remedy = rules.traits.rank_count_is_free
+                                   ? "--ranks 1"
+                                   : fmt::format("--devices gpu{}", model.devices.gpus.front());
     return invalid_input("{} cannot be split as the model is: {}. Use {}, or {}", title_of(draft),
-                         split.error().message,
-                         gpus.empty() ? "--ranks 1" : fmt::format("--devices gpu{}", gpus.front()),
-                         kOtherDrafter);
+                         split.error().message, remedy, kOtherDrafter);
   }
   made.split = std::move(*split);
-  made.plan_options = rules.plan_options(draft, settings, layout.plan_options.batch_tokens);
+  made.plan_options = rules.plan_options(draft, settings, model.options.batch_tokens);
   made.plan_options.logit_rows = settings.sequence_count;
   if (!fits_heads(settings.kv_format, draft.graph)) made.plan_options.kv_format = KvFormat::kF16;
-  made.sizes =
-      draft_sizes(made, {.of_sequence = layout.plan_options.sequence_pages}, layout.places);
+  made.sizes = draft_sizes(made, {.of_sequence = model.options.sequence_pages}, model.places);
   return made;
 }
 
@@ -116,11 +115,6 @@ std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const CachePages& p
                                    std::span<const RankPlace> places) {
   return rank_sizes(*draft.model, draft.split, options_with(draft, pages),
                     pages.all + draft.own_pages, places, draft.gpus_linked);
-}
-
-std::vector<RankSizes> draft_sizes_of(const ModelLayout& layout, size_t kv_pages) {
-  if (!layout.draft) return {};
-  return draft_sizes(*layout.draft, {kv_pages, layout.plan_options.sequence_pages}, layout.places);
 }
 
 void set_draft_pages(DraftLayout& draft, const CachePages& pages,

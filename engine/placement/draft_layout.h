@@ -10,6 +10,7 @@
 
 #include "engine/base/result.h"
 #include "engine/graph/split.h"
+#include "engine/machine/device_choice.h"
 #include "engine/machine/rank_places.h"
 #include "engine/model/model.h"
 #include "engine/placement/machine.h"
@@ -19,7 +20,13 @@
 
 namespace lockstep {
 
-struct ModelLayout;
+// The places of a model, as far as its draft follows them.
+struct ModelPlaces {
+  const DeviceChoice& devices;
+  const std::vector<RankPlace>& places;
+  const PlanOptions& options;
+  bool gpus_linked = true;
+};
 
 // The pages of a model's cache.
 struct CachePages {
@@ -48,18 +55,15 @@ inline constexpr std::string_view kOtherDrafter = "another drafter, as --specula
 // keep states. Fails with kInvalidInput that names what is the matter and with which of the two.
 Result<void> check_draft_models(const Model& model, const Model& draft);
 
-// The layout of the settings' draft model at the model's places, of which `layout` has the devices,
-// places and plan options; it has no cache yet. Fails with kInvalidInput where the devices cannot
-// compute the draft, or it cannot be split over as many ranks by this strategy.
+// The layout of the settings' draft model at the model's places; it has no cache yet. Fails with
+// kInvalidInput where the devices cannot compute the draft, or it cannot be split over as many
+// ranks by this strategy.
 Result<DraftLayout> lay_out_draft(const Settings& settings, const Machine& machine,
-                                  const ModelLayout& layout, Strategy strategy);
+                                  const ModelPlaces& model, Strategy strategy);
 
 // The sizes of every rank with a cache beside a model's of these pages.
 std::vector<RankSizes> draft_sizes(const DraftLayout& draft, const CachePages& pages,
                                    std::span<const RankPlace> places);
-
-// The same of a layout's draft, beside a cache of so many pages; empty: it has none.
-std::vector<RankSizes> draft_sizes_of(const ModelLayout& layout, size_t kv_pages);
 
 // Makes them the layout's, with its cache's pages.
 void set_draft_pages(DraftLayout& draft, const CachePages& pages,

@@ -19,7 +19,7 @@ namespace {
 // The draft model is split as the model is: anew, where the places' shares have changed.
 Result<void> place_draft(const Settings& settings, const Machine& machine, ModelLayout& layout) {
   if (settings.draft_model == nullptr) return {};
-  auto draft = lay_out_draft(settings, machine, layout, Strategy::kReduce);
+  auto draft = lay_out_draft(settings, machine, layout.as_places(), Strategy::kReduce);
   if (!draft) return std::unexpected(draft.error());
   layout.draft = std::move(*draft);
   return {};
@@ -49,7 +49,7 @@ class Trial {
     const auto tried = sizes(gpu_layers, pages);
     if (!tried) return false;
     GpuBudget space(machine_.topology);
-    const auto draft = draft_sizes_of(layout_, pages);
+    const auto draft = layout_.draft_sizes_with(pages);
     for (size_t rank = 0; rank < layout_.places.size(); ++rank) {
       const RankPlace& place = layout_.places[rank];
       const RankDevice& device = device_of(place);
@@ -66,8 +66,8 @@ class Trial {
     if (!without) return std::unexpected(without.error());
     const auto with_one = sizes(0, 1);
     if (!with_one) return std::unexpected(with_one.error());
-    const auto draft = draft_sizes_of(layout_, 0);
-    const auto draft_with_one = draft_sizes_of(layout_, 1);
+    const auto draft = layout_.draft_sizes_with(0);
+    const auto draft_with_one = layout_.draft_sizes_with(1);
     size_t pages = wanted;
     for (size_t rank = 0; rank < layout_.gpu_places().size(); ++rank) {
       const RankPlace& place = layout_.places[rank];
@@ -131,7 +131,7 @@ Result<bool> share_all_else(const Model& model, const Settings& settings, const 
   const auto sizes = trial.sizes(0, pages);
   if (!sizes) return std::unexpected(sizes.error());
   const size_t gpu_count = layout.gpu_places().size();
-  const auto draft = draft_sizes_of(layout, pages);
+  const auto draft = layout.draft_sizes_with(pages);
   GpuNeeds needs;
   for (size_t rank = 0; rank < gpu_count; ++rank) {
     const GpuNeeds own = (*sizes)[rank].gpu_needs();

@@ -32,7 +32,7 @@ constexpr const char* kGpuKinds = "GPUs";
 // Equal on all hosts, or they would not compute one model: the file (its size, its header, and
 // samples of what lies behind: another export has other weights), what computes, its arithmetic,
 // the options by which passes are made.
-Result<Json> describe_common(const GgufFile& file, const EngineOptions& options,
+Result<Json> describe_common(const GgufFile& file, const Model& model, const EngineOptions& options,
                              const KernelTable& kernels, const ModelLayout& layout) {
   const bool are_gpus = layout.rules().traits.joined_by_nccl;
   const auto headers = identify_headers(file);
@@ -372,7 +372,7 @@ Result<void> check_host_options(const EngineOptions& options, const ModelLayout&
 Result<void> agree_on_ranks(HostGroup& group, const GgufFile& file, const Model& model,
                             const EngineOptions& options, const KernelTable& kernels,
                             ModelLayout& layout) {
-  auto common = describe_common(file, options, kernels, layout);
+  auto common = describe_common(file, model, options, kernels, layout);
   if (!common) return std::unexpected(common.error());
   const auto all = group.gather({{"common", *common}, {"places", describe_places(layout)}});
   if (!all) return std::unexpected(all.error());

@@ -62,7 +62,7 @@ class LayerChoice {
     add_cache(model_, layout_, borders_, pages, memory.parts);
     std::optional<Split> split = fastest;
     std::vector<uint64_t> beside(split->rank_count);  // the most that a rank was seen to take so
-    const auto draft = draft_sizes_of(layout_, pages);
+    const auto draft = layout_.draft_sizes_with(pages);
     for (int round = 0; split && round < kRounds; ++round) {
       const auto sizes = rank_sizes(model_, *split, layout_.plan_options, pages, layout_.places,
                                     layout_.gpus_linked);

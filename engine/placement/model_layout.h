@@ -52,6 +52,12 @@ struct ModelLayout {
   bool weights_held = false;
   std::optional<size_t> kv_pages_held;
 
+  ModelPlaces as_places() const { return {devices, places, plan_options, gpus_linked}; }
+  // The draft's sizes beside a cache of so many pages; empty: there is none.
+  std::vector<RankSizes> draft_sizes_with(size_t kv_pages) const {
+    if (!draft) return {};
+    return draft_sizes(*draft, {kv_pages, plan_options.sequence_pages}, places);
+  }
   // The rank of the first place.
   size_t first_rank() const { return hosts ? hosts->own().begin : 0; }
   const DeviceRules& rules() const { return rules_of(devices); }

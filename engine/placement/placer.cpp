@@ -99,7 +99,8 @@ GpuNeeds Placer::least_draft_needs(const GpuNeeds& least) const {
   layout.devices.gpus = {0};
   layout.places = {{.node = -1, .cpus = {}, .device = GpuPlace{0}}};
   layout.plan_options.batch_tokens = settings_.batch_tokens;
-  const auto draft_layout = lay_out_draft(settings_, machine_, layout, Strategy::kGather);
+  const auto draft_layout =
+      lay_out_draft(settings_, machine_, layout.as_places(), Strategy::kGather);
   return draft_layout ? draft_layout->sizes.front().gpu_needs() : GpuNeeds();
 }
 
@@ -137,7 +138,7 @@ Result<void> Placer::find_gpu_speeds(ModelLayout& layout) {
 
 Result<void> Placer::add_draft(Strategy strategy, ModelLayout& layout) const {
   if (settings_.draft_model == nullptr) return {};
-  auto draft = lay_out_draft(settings_, machine_, layout, strategy);
+  auto draft = lay_out_draft(settings_, machine_, layout.as_places(), strategy);
   if (!draft) return std::unexpected(draft.error());
   layout.draft = std::move(*draft);
   return {};
@@ -329,16 +330,14 @@ Result<ModelLayout> Placer::place_automatically(const DeviceChoice& choice) {
 // The model does not leave GPUs for the sake of drafts: where it would, it is placed as without
 // them, and there the draft is refused, or what both need.
 Result<ModelLayout> Placer::stay_on_gpus(Result<ModelLayout> placed) {
-  if (settings_.draft_model == nullptr || machine_.topology.gpus.empty()) return placed;
-  if (placed && placed->devices.nodes.empty()) return placed;
+  if (settings_.draft_model == nullptr || machine_.gpu_platform == nullptr) return placed;
   Settings without = settings_;
   without.draft_model = nullptr;
-  auto alone = Placer(model_, without, machine_).place();
-  if (!alone || alone->devices.gpus.empty()) return placed;
-  if (placed && placed->devices.gpus == alone->devices.gpus &&
-      placed->devices.nodes == alone->devices.nodes) {
-    return placed;
-  }
+  const auto alone = Placer(model_, without, machine_).place();
+  if (!alone) return placed;
+  const bool stays = placed && placed->devices.nodes.size() <= alone->devices.nodes.size() &&
+                     placed->devices.gpus.size() >= std::min<size_t>(1, alone->devices.gpus.size());
+  if (stays) return placed;
   return lay_out(alone->devices, alone->plan_options.batch_tokens);
 }
 

@@ -93,6 +93,7 @@ class GpuRankDevice final : public RankDevice {
     own.logits_are_hosts =
         company.has_nodes || !(company.gpus_linked || company.by_layers || company.among_hosts);
     own.staging_bytes = gpu_staging_bytes_max(graph);
+    own.handed_bytes = gpu_given_bytes(plan);
     if (!own.logits_are_hosts) {
       own.candidate_bytes = kGpuPassesAtOnce * std::get<GpuAreas>(plan.areas).candidate_bytes;
     }

@@ -30,8 +30,8 @@ struct RankSizes {
   bool own_is_hosts = true;   // weights, cache and scratch lie in the host's memory; else a GPU's
   bool exchange_is_hosts = true;
   bool logits_are_hosts = true;
-  // Host memory for what a GPU tells of the logits that it holds, and for rows that one hands over
-  // to it.
+  // Host memory for what a GPU tells of the logits that it holds, and for rows that are handed over
+  // to it, by another GPU or with a batch's tokens.
   uint64_t candidate_bytes = 0;
   uint64_t handed_bytes = 0;
   // The first rank's, of a host among several: for what goes to the others and comes from them.

@@ -2,6 +2,8 @@
 // one without drafts. On simulated GPUs, which run what they are given as early as a real one may.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,6 +17,9 @@
 #include "engine/placement/model_layout.h"
 #include "tests/engine/gpu_engine_fixture.h"
 #include "tests/engine/placement/place_model.h"
+#include "tests/engine/runtime/loaded_model.h"
+#include "tests/engine/runtime/logits_rows.h"
+#include "tests/engine/runtime/predicting_model.h"
 #include "tests/engine/serving/speculation_fixture.h"
 
 namespace lockstep {
@@ -139,14 +144,14 @@ TEST_F(GpuDraftModel, the_model_itself_is_right_at_nearly_each_greedy_token) {
 // No pass begins ahead of drafts; streams without them have such passes all the same.
 TEST_F(GpuDraftModel, passes_begin_ahead_where_nothing_is_drafted) {
   draft_by(same_);
-  Request without = asked(0);
-  without.max_tokens = 30;
+  Request without = request("Once upon a time", 30);
+  without.sampling.temperature = 0;
   without.speculation = false;
   const Heard plain = answer_of(without);
   const uint64_t ahead = engine().statistics().steps_ahead;
   EXPECT_GT(ahead, 15U);
-  Request with = asked(0);
-  with.max_tokens = 30;
+  Request with = without;
+  with.speculation = true;
   EXPECT_EQ(answer_of(std::move(with)), plain);
   EXPECT_LT(engine().statistics().steps_ahead - ahead, 5U);
 }
@@ -242,18 +247,78 @@ TEST_F(GpuDraftModel, a_gpu_that_is_lost_while_a_stage_drafts_ends_the_engine) {
   }
 }
 
-// It reads rows that are given with tokens, which GPUs have no kernel for; whoever chose them.
-TEST_F(GpuDraftModel, a_block_is_refused_by_what_it_reads_with_the_remedy) {
-  options_.speculate = "mtp";
+// It reads the model's hidden rows, which are given to it with tokens.
+TEST_F(GpuDraftModel, a_block_of_the_models_own_changes_no_answer) {
+  for (const char* const name : {"glm4moe-norms", "mimo2"}) {
+    SCOPED_TRACE(name);
+    options_.model = fixture(std::string("predicting/") + name);
+    draft_by("");
+    const std::vector<Heard> plain = all_answers();
+    options_.speculate = "mtp";
+    engine_.reset();
+    EXPECT_EQ(all_answers(), plain);
+    EXPECT_EQ(of_model().drafter, "mtp");
+    EXPECT_GT(of_model().drafts, 30U);
+  }
+}
+
+// No pass of the model begins ahead while rows of the one before are to be read.
+TEST_F(GpuDraftModel, no_pass_begins_ahead_of_a_block_that_reads_rows) {
   options_.model = fixture("predicting/glm4moe-norms");
+  options_.speculate = "mtp";
+  Request asked = request("Once", 25);
+  asked.sampling.temperature = 0;
+  const Heard with = answer_of(asked);
+  EXPECT_EQ(engine().statistics().steps_ahead, 0U);
+  asked.speculation = false;
+  EXPECT_EQ(answer_of(asked), with);
+  EXPECT_GT(engine().statistics().steps_ahead, 10U);
+}
+
+TEST_F(GpuDraftModel, given_rows_are_read_as_processors_read_them) {
+  const std::string path = fixture("predicting/glm4moe-norms");
+  const BlockFile block = open_block(path, path);
+  LoadedModel on_gpu(block.file, block.model, {.kv_format = KvFormat::kF16, .gpus = &test_gpus()});
+  LoadedModel on_node(block.file, block.model, {.kv_format = KvFormat::kF16});
+  const auto tokens = some_tokens(40, 3);
+  const size_t columns = on_gpu.plan().given_columns;
+  ASSERT_GT(columns, 0U);
+  const auto rows_of = [&](float factor) {
+    std::vector<float> rows(tokens.size() * columns);
+    for (size_t index = 0; index < rows.size(); ++index) {
+      rows[index] = std::sin(factor * static_cast<float>(index));
+    }
+    return rows;
+  };
+  // The largest difference between two models' logits, of what these have.
+  const auto difference = [&](const LogitRows& one, const LogitRows& other) {
+    float most = 0;
+    float all = 0;
+    for (size_t row = 0; row < one.size(); ++row) {
+      for (size_t column = 0; column < one[row].size(); ++column) {
+        most = std::max(most, std::abs(one[row][column] - other[row][column]));
+        all = std::max(all, std::abs(one[row][column]));
+      }
+    }
+    return most / all;
+  };
+  const LogitRows expected = on_node.compute_alone(tokens, 16, rows_of(0.7F));
+  EXPECT_LT(difference(on_gpu.compute_alone(tokens, 16, rows_of(0.7F)), expected), 0.05F);
+  EXPECT_GT(difference(on_gpu.compute_alone(tokens, 16, rows_of(0.3F)), expected), 0.3F);
+}
+
+TEST_F(GpuDraftModel, what_reads_rows_that_layers_keep_is_refused_with_the_remedy) {
+  options_.model = fixture("eagle/llama");
+  options_.draft_model = fixture("eagle/llama-words-eagle");
+  options_.speculate = "eagle3";
   for (const char* const devices : {"gpu0", "auto"}) {
     options_.devices = devices;
     EXPECT_THAT(refusal(),
-                HasSubstr("the block that drafts (glm4moe) computes where the model does: GPUs "
-                          "have no kernel for this plan's rows that are given with tokens: use "
-                          "--devices cpu; or use another drafter, as --speculate ngram"));
+                HasSubstr("the draft model (eagle3) reads what layers of the model keep, which "
+                          "GPUs do not hand out: use --devices cpu, or leave --draft-model out"));
   }
-  options_.speculate = "ngram";
+  options_.draft_model.clear();
+  options_.speculate = "auto";
   EXPECT_EQ(refusal(), "");
 }
 

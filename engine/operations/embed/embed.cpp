@@ -43,6 +43,7 @@ const OperationRow kEmbedRow = {.operation = Operation::kEmbed,
 const OperationRow kGivenRowsRow = {.operation = Operation::kGivenRows,
                                     .name = "rows that are given with tokens",
                                     .split = SplitRule::kMirrored,
-                                    .plan = plan_given_rows};
+                                    .plan = plan_given_rows,
+                                    .has_gpu_step = true};
 
 }  // namespace lockstep

@@ -89,6 +89,7 @@ Result<void> GpuExecutor::allocate(const Plan& sizes, int node, const HostShare&
   };
   const HostRequest host_requests[] = {
       {staging_, staging_bytes(sizes, has_logits), "what is copied to a GPU"},
+      {given_rows_, gpu_given_bytes(sizes), "rows that a batch brings to a GPU"},
       {staging_ahead_, has_logits ? gpu_batch_bytes(std::get<GpuAreas>(sizes.areas).limits) : 0,
        "what is copied to a GPU ahead"},
       {candidates_,
@@ -148,8 +149,10 @@ Result<void> GpuExecutor::prepare(const Plan& plan, const ArenaAddresses& addres
                                                {addresses.at(areas_->library), library_bytes});
   if (!library) return std::unexpected(library.error());
   library_ = std::move(*library);
-  program_ = std::make_unique<GpuProgram>(plan, addresses, peers, platform_, *library_, links_,
-                                          reinterpret_cast<GpuCandidateRow*>(candidates_.data()));
+  const GpuHostRows host = {.candidates = reinterpret_cast<GpuCandidateRow*>(candidates_.data()),
+                            .given = reinterpret_cast<const float*>(given_rows_.data())};
+  program_ =
+      std::make_unique<GpuProgram>(plan, addresses, peers, platform_, *library_, links_, host);
   if (auto prepared = program_->prepare(stream_->handle()); !prepared) return prepared;
   auto event = device_->make_event();
   if (!event) return std::unexpected(event.error());
@@ -303,48 +306,6 @@ Result<void> GpuExecutor::record() {
     recordings_.emplace(shape, std::move(*recording));
   }
   return {};
-}
-
-// Returns the number of the staging's bytes that are to be copied. The places of tokens and rows
-// are the chunk's own.
-size_t GpuExecutor::write_batch(const Batch& batch, Range tokens, Range rows, size_t turn) {
-  GpuBatchWriter writer(staging(turn), areas_->limits);
-  for (size_t sequence = 0; sequence < batch.sequence_count(); ++sequence) {
-    writer.add_sequence(
-        std::span(batch.page_tables).subspan(sequence * batch.group_count, batch.group_count));
-  }
-  size_t row = rows.begin;
-  for (size_t index = tokens.begin; index < tokens.end; ++index) {
-    const BatchToken& token = batch.tokens[index];
-    const uint32_t id = batch.picked_rows.empty() ? static_cast<uint32_t>(token.token)
-                                                  : kGpuPickOfRow | batch.picked_rows[index];
-    if (index < batch.generated_tokens) {
-      writer.add_generated(id, token.position, token.sequence, token.segment);
-    } else {
-      writer.add_prompted(id, token.position, token.sequence, token.segment);
-    }
-    if (row == rows.end || batch.logit_tokens[row] != index) continue;
-    const LogitDrawRequest request =
-        row < batch.draws.size() ? batch.draws[row] : LogitDrawRequest();
-    writer.want_logits({.inverse_temperature = request.inverse_temperature,
-                        .weight_min = request.weight_min,
-                        .uniform = request.uniform});
-    ++row;
-  }
-  writer.end();
-  writer.batch().counts->result_offset = static_cast<uint32_t>(turn * areas_->candidate_bytes);
-  shape_ = round_up_shape(*writer.batch().counts);
-  return writer.used_bytes();
-}
-
-Result<void> GpuExecutor::begin(const Batch& batch) {
-  return begin(batch, {0, batch.tokens.size()}, {0, batch.logit_tokens.size()});
-}
-
-Result<void> GpuExecutor::begin(const Batch& batch, Range tokens, Range rows) {
-  if (auto used = device_->use(); !used) return used;
-  const size_t bytes = write_batch(batch, tokens, rows);
-  return stream_->copy(addresses_->at(areas_->batch), staging_.data(), bytes);
 }
 
 Result<void> GpuExecutor::run_steps(Range steps) {

@@ -36,6 +36,9 @@ inline constexpr size_t kHandedSlots = 3;
 size_t handed_slots(const Plan& plan);
 size_t handed_bytes(const Plan& plan, const HandOverStep& step);
 
+// The host's memory for rows that batches bring; 0: they bring none.
+size_t gpu_given_bytes(const Plan& plan);
+
 class GpuExecutor {
  public:
   // NCCL's time for finding and connecting the GPUs.
@@ -203,6 +206,7 @@ class GpuExecutor {
   Result<void> fill_constants();
   Result<void> clear_counters();
   size_t write_batch(const Batch& batch, Range tokens, Range rows, size_t turn = 0);
+  void keep_given_rows(const Batch& batch, Range tokens);
   std::byte* staging(size_t turn) const {
     return turn == 0 ? staging_.data() : staging_ahead_.data();
   }
@@ -218,6 +222,7 @@ class GpuExecutor {
   GpuMemory received_;  // what other ranks send by NCCL
   NodeMemory staging_;  // of the host: what is copied to the GPU before a pass, or from it after
   NodeMemory staging_ahead_;  // likewise, of every second pass that is started ahead
+  NodeMemory given_rows_;     // of the host: what batches bring with their tokens
   NodeMemory candidates_;     // of the logits, of two passes in turns
   NodeMemory report_;         // a Report, of exchanges over peer memory
   std::vector<GpuMemory> pinned_;

@@ -24,7 +24,7 @@ Result<void> GpuExecutor::start(const Batch& batch) {
 // The staging of the pass before is being copied, and its results are yet to be read. A pass that
 // is not recorded would be waited for while it is enqueued, and with it the one before.
 Result<bool> GpuExecutor::start_ahead(const Batch& batch) {
-  if (!starts_ahead()) return false;
+  if (!starts_ahead() || plan_->given_columns > 0) return false;
   CHECK(started_count_ == 1, "{} passes run already", started_count_);
   const StartedPass pass = {.at = std::chrono::steady_clock::now(), .turn = 1 - started_[0].turn};
   const size_t bytes =

@@ -38,17 +38,22 @@ struct GpuLinks {
 // The columns that a rank's plan has of the logits, other than rank 0's.
 Range logit_columns(const Plan& plan);
 
+// The host's memory, pinned, that a rank's launches use.
+struct GpuHostRows {
+  GpuCandidateRow* candidates = nullptr;  // of each row of logits; none: the rank has no logits, or
+                                          // they lie in the host's memory
+  const float* given = nullptr;           // that the pass's tokens bring; none: they bring none
+};
+
 class GpuProgram {
  public:
   // CHECKs that the plan is one for a GPU. `addresses`: of the plan's offsets. `library`: for the
   // rank's stream, with the plan's memory for it; must outlive this. `links`: of several ranks, all
   // of them GPUs, that have parts of layers. None: the GPU has whole layers, or others are
-  // processors: what is exchanged with those is the host's work, and no launch. `candidates`: of
-  // each row of logits, in pinned memory; none: the rank has no logits, or they lie in the host's
-  // memory.
+  // processors: what is exchanged with those is the host's work, and no launch.
   GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
              const GpuPlatform& platform, GpuMatrixLibrary& library, const GpuLinks& links,
-             GpuCandidateRow* candidates);
+             const GpuHostRows& host);
 
   // Prepares the library for every product that it will compute, and enqueues one of each shape.
   Result<void> prepare(void* stream) const;

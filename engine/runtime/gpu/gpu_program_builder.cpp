@@ -14,13 +14,13 @@ namespace lockstep {
 class GpuProgram::Builder {
  public:
   Builder(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
-          const GpuLinks& links, std::vector<Launch>& launches)
+          const GpuLinks& links, const float* given_rows, std::vector<Launch>& launches)
       : plan_(plan),
         areas_(std::get<GpuAreas>(plan.areas)),
         addresses_(addresses),
         peers_(peers),
         batch_(gpu_batch_at(at(areas_.batch), areas_.limits)),
-        values_(addresses, batch_, at(areas_.choice_rows), plan.rank_count == 1),
+        values_(addresses, batch_, at(areas_.choice_rows), given_rows, plan.rank_count == 1),
         links_(links),
         launches_(launches) {}
 
@@ -66,6 +66,8 @@ class GpuProgram::Builder {
     add_copies(step.output, embedding);
     launches_.emplace_back(RankBarrier{});
   }
+
+  void add(const GivenRowsStep& step) { launches_.emplace_back(values_.launch(step)); }
 
   void add(const NormStep& step) {
     if (Sum* const sum = sum_of(step); sum != nullptr) {
@@ -574,7 +576,7 @@ class GpuProgram::Builder {
 
 GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const Peers& peers,
                        const GpuPlatform& platform, GpuMatrixLibrary& library,
-                       const GpuLinks& links, GpuCandidateRow* candidates)
+                       const GpuLinks& links, const GpuHostRows& host)
     : kernels_(*platform.kernels),
       collectives_(*platform.collectives),
       sum_way_(platform.sum_way),
@@ -587,13 +589,13 @@ GpuProgram::GpuProgram(const Plan& plan, const ArenaAddresses& addresses, const 
   CHECK(areas != nullptr, "the plan is none of a GPU");
   panel_ = addresses.at(areas->panel);
   panel_sums_ = addresses.at(areas->panel_sums);
-  Builder builder(plan, addresses, peers, links_, launches_);
+  Builder builder(plan, addresses, peers, links_, host.given, launches_);
   for (const Step& step : plan.steps) {
     step_begins_.push_back(launches_.size());
     builder.find_constants(step.work);
     std::visit([&](const auto& kind) { builder.add(kind); }, step.work);
   }
-  builder.add_search(candidates);
+  builder.add_search(host.candidates);
   step_begins_.push_back(launches_.size());
 }
 

@@ -54,6 +54,14 @@ GpuElementwise GpuValueLaunches::launch(const FormStep& step) const {
           .output = {.rows = own_rows(step.output)}};
 }
 
+GpuElementwise GpuValueLaunches::launch(const GivenRowsStep& step) const {
+  return {.walk = walk(Rows::kTokens, {}),
+          .x = given_rows_,
+          .x_stride = step.columns,
+          .columns = step.columns,
+          .output = values(step.output)};
+}
+
 GpuElementwise GpuValueLaunches::launch(const ElementwiseStep& step) const {
   const ElementwiseFunction& function = *step.function;
   const bool is_temperature = function.gpu_function == GpuFunction::kTemperature;

@@ -15,11 +15,15 @@ GpuRowSet row_set(Rows rows);
 
 class GpuValueLaunches {
  public:
-  // `addresses`: must outlive this. `batch`, `choice_rows`: the rank's. `alone`: it is the only
-  // rank.
+  // `addresses`: must outlive this. `batch`, `choice_rows`, `given_rows`: the rank's. `alone`: it
+  // is the only rank.
   GpuValueLaunches(const ArenaAddresses& addresses, const GpuBatch& batch,
-                   const uint32_t* choice_rows, bool alone)
-      : addresses_(addresses), batch_(batch), choice_rows_(choice_rows), alone_(alone) {}
+                   const uint32_t* choice_rows, const float* given_rows, bool alone)
+      : addresses_(addresses),
+        batch_(batch),
+        choice_rows_(choice_rows),
+        given_rows_(given_rows),
+        alone_(alone) {}
 
   // CHECKs that no other rank has copies of them.
   GpuRows rows(const FormsOutput& output) const;
@@ -30,6 +34,8 @@ class GpuValueLaunches {
   // The step has columns, or heads, on this rank.
   GpuElementwise launch(const FormStep& step) const;
   GpuElementwise launch(const ElementwiseStep& step) const;
+  // Reads them where the host has written them, each once.
+  GpuElementwise launch(const GivenRowsStep& step) const;
   // `sums`: the step before it, which has summed its input's chunks.
   GpuChunkSums launch(const NormSumsStep& sums) const;
   GpuWholeNorm launch(const NormScaleStep& step, const NormSumsStep& sums) const;
@@ -54,6 +60,7 @@ class GpuValueLaunches {
   const ArenaAddresses& addresses_;
   const GpuBatch batch_;
   const uint32_t* choice_rows_;
+  const float* given_rows_;
   const bool alone_;
 };
 

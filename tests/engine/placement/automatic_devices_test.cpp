@@ -258,16 +258,15 @@ TEST_F(GpuTooSmallForDrafts, is_told_to_do_without_where_one_byte_lacks) {
   }
 }
 
-// What GPUs have no kernel for: here the model's own rows.
+// GPUs hand out no rows that layers keep.
 TEST_F(GpuTooSmallForDrafts, a_draft_that_gpus_cannot_compute_takes_no_model_from_them) {
-  options_.draft_model.clear();
-  options_.model = source_dir() + "/tests/fixtures/predicting/glm4moe-norms.gguf";
-  options_.speculate = "mtp";
+  options_.draft_model = source_dir() + "/tests/fixtures/eagle/llama-words-eagle.gguf";
+  options_.model = source_dir() + "/tests/fixtures/eagle/llama.gguf";
   for (const char* const devices : {"auto", "gpu3"}) {
     const auto layout = split(devices, topology_);
     ASSERT_FALSE(layout.has_value());
     EXPECT_THAT(layout.error().message,
-                HasSubstr("no kernel for this plan's rows that are given with tokens"));
+                HasSubstr("reads what layers of the model keep, which GPUs do not hand out"));
   }
   EXPECT_TRUE(split("cpu", topology_).has_value());
   topology_.gpus.clear();
