@@ -123,9 +123,9 @@ class GpuProgram {
   // 0, and the search for candidates.
   struct Search {
     bool meets = false;
-    LogitColumns gather;
-    GpuCandidates find;  // no rows: on another rank
-    GpuDraw draw;
+    LogitColumns gather = {};
+    GpuCandidates find = {};  // no rows: on another rank
+    GpuDraw draw = {};
   };
   using Launch =
       std::variant<GpuRotaryTable, GpuEmbedding, GpuNormRows, GpuElementwise, GpuChunkSums,

@@ -85,9 +85,8 @@ class GpuProgram::Builder {
   }
   void add(const ElementwiseStep& step) { add_columns(step); }
   // A part of the kernel of the step behind it where the rank norms all columns. Else its own sums
-  // are a launch of their own, or, where ranks have parts, every rank gets the others': over peer
-  // memory all ranks meet, by NCCL they are joined behind this step, and processors are sent them
-  // by the worker.
+  // are a launch, or, where ranks have parts, every rank gets the others': over peer memory all
+  // ranks meet, by NCCL they are joined behind this step, and the worker sends them to processors.
   void add(const NormSumsStep& step) {
     norm_sums_ = &step;
     if (!step.gather || is_joined()) return;
@@ -273,8 +272,7 @@ class GpuProgram::Builder {
   // After the last step, which computes the logits.
   void add_search(GpuCandidateRow* candidates) {
     if (!links_.peers && links_.logit_columns.empty() && candidates == nullptr) return;
-    Search search;
-    search.meets = links_.peers.has_value();
+    Search search{.meets = links_.peers.has_value()};
     if (!links_.logit_columns.empty()) {
       search.gather = {at(plan_.logits), plan_.logits_stride, plan_.logit_rows};
     }
