@@ -262,11 +262,13 @@ TEST_F(GpuDraftModel, a_block_of_the_models_own_changes_no_answer) {
   }
 }
 
-// No pass of the model begins ahead while rows of the one before are to be read.
+// No pass of the model begins ahead while rows of the one before are to be read, even where drafts
+// do not pay, so that passes have one token.
 TEST_F(GpuDraftModel, no_pass_begins_ahead_of_a_block_that_reads_rows) {
   options_.model = fixture("predicting/glm4moe-norms");
   options_.speculate = "mtp";
-  Request asked = request("Once", 25);
+  options_.draft_tokens.reset();
+  Request asked = request("Once", 100);
   asked.sampling.temperature = 0;
   const Heard with = answer_of(asked);
   EXPECT_EQ(engine().statistics().steps_ahead, 0U);
