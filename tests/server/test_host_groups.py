@@ -144,14 +144,19 @@ def test_a_model_that_drafts_changes_no_answer_and_lies_where_the_hosts_are_led(
     assert weights[0] > 1.2 * max(weights[1:])
 
 
-def test_a_host_without_the_file_that_reads_the_models_rows_is_refused_in_words(group, tmp_path):
-    absent = tmp_path / "absent.gguf"
-    hosts = group(2, "--speculate", "eagle3", model=FIXTURES / "eagle/llama.gguf")
-    for index, draft in enumerate([FIXTURES / "eagle/llama-words-eagle.gguf", absent]):
-        hosts.start(index, options=("--draft-model", draft))
-    assert [host.process.wait(PATIENCE_SECONDS) for host in hosts.hosts] == [1, 1]
-    hosts.leader.wait_until_logged("rows kept for the draft model is")
-    hosts.hosts[1].wait_until_logged(f"the draft model {absent} is not here")
+def test_a_host_without_the_file_that_reads_the_models_rows_is_refused_in_words(tmp_path):
+    drafts = [FIXTURES / "eagle/llama-words-eagle.gguf", tmp_path / "absent.gguf"]
+    addresses = ",".join(free_addresses(2))
+
+    def serve(index):
+        return run_program("serve", "--port", "0", "--model", FIXTURES / "eagle/llama.gguf",
+                           "--hosts", addresses, "--host-index", str(index), "--workers", "1",
+                           "--context", "512", "--speculate", "eagle3", "--draft-model", drafts[index])
+    with concurrent.futures.ThreadPoolExecutor(2) as starters:
+        leader, follower = starters.map(serve, range(2))
+    assert [leader.returncode, follower.returncode] == [1, 1]
+    assert "rows kept for the draft model is" in leader.stderr
+    assert f"the draft model {drafts[1]} is not here" in follower.stderr
 
 
 class Launched(Daemon):
