@@ -317,7 +317,8 @@ TEST_F(GpuDraftModel, what_reads_rows_that_layers_keep_is_refused_with_the_remed
     options_.devices = devices;
     EXPECT_THAT(refusal(),
                 HasSubstr("the draft model (eagle3) reads what layers of the model keep, which "
-                          "GPUs do not hand out: use --devices cpu, or leave --draft-model out"));
+                          "GPUs do not hand out: use --devices cpu, or another drafter, as "
+                          "--speculate ngram"));
   }
   options_.draft_model.clear();
   options_.speculate = "auto";
