@@ -21,6 +21,7 @@
 #include "tests/engine/runtime/logits_rows.h"
 #include "tests/engine/runtime/predicting_model.h"
 #include "tests/engine/serving/speculation_fixture.h"
+#include "tests/temporary_folder.h"
 
 namespace lockstep {
 namespace {
@@ -275,6 +276,19 @@ TEST_F(GpuDraftModel, no_pass_begins_ahead_of_a_block_that_reads_rows) {
   asked.speculation = false;
   EXPECT_EQ(answer_of(asked), with);
   EXPECT_GT(engine().statistics().steps_ahead, 10U);
+}
+
+TEST_F(GpuDraftModel, a_block_is_right_at_each_greedy_token_where_it_foresees_the_model) {
+  const test::Folder folder;
+  options_.model = folder / "copy.gguf";
+  write_foreseeing_copy(fixture("predicting/mimo2"), options_.model);
+  options_.context_tokens = 400;
+  options_.speculate = "mtp";
+  Request asked = request("Once", 100);
+  asked.sampling.temperature = 0;
+  answer_of(asked);
+  EXPECT_GT(drafted(), 50U);
+  EXPECT_EQ(accepted(), drafted());
 }
 
 TEST_F(GpuDraftModel, given_rows_are_read_as_processors_read_them) {
