@@ -11,7 +11,8 @@ from conftest import DEPLOY, server
 
 ROOT = DEPLOY.parent
 TEXT = (DEPLOY / "hosts/README.md").read_text()
-COMMANDS = re.findall(r"^lockstepd (serve .*)$", TEXT, re.M)
+EVERY_COMMAND = re.findall(r"^lockstepd (serve .*)$", TEXT.replace("\\\n", ""), re.M)
+COMMANDS = [command for command in EVERY_COMMAND if "--devices" not in command]
 
 
 @pytest.fixture
@@ -28,6 +29,18 @@ def test_the_commands_are_good_and_differ_in_the_index_alone(secret, index):
     assert len(COMMANDS) == 2
     assert COMMANDS[1] == COMMANDS[0].replace("--host-index 0", "--host-index 1")
     words = COMMANDS[index].replace("hosts.secret", str(secret)).split()
+    checked = server.run_program(*words, "--check-config", cwd=ROOT)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_the_command_for_gpus_is_good_but_for_those_that_there_are_not(secret):
+    command, = set(EVERY_COMMAND) - set(COMMANDS)
+    words = command.replace("hosts.secret", str(secret)).split()
+    words[words.index("--model") + 1] = "config/demo.gguf"
+    words[words.index("--devices") + 1] = "gpu7"
+    refused = server.run_program(*words, "--check-config", cwd=ROOT)
+    assert refused.returncode == 2 and 'devices "gpu7"' in refused.stderr
+    words[words.index("--devices") + 1] = "cpu"
     checked = server.run_program(*words, "--check-config", cwd=ROOT)
     assert checked.returncode == 0, checked.stderr
 
