@@ -1,5 +1,6 @@
 #include "engine/hosts/forming.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -218,9 +219,11 @@ TEST(Forming, strangers_do_not_keep_a_group_from_forming) {
   say(*newer, hello);
   const Frame answer = next_frame(*newer);
   EXPECT_EQ(answer.kind, FrameKind::kRefusal);
-  EXPECT_EQ(decode_text(answer.payload),
-            "version 5 of the hosts' protocol came, and 4 is known: all hosts run the same version "
-            "of this program");
+  EXPECT_EQ(
+      decode_text(answer.payload),
+      fmt::format("version {} of the hosts' protocol came, and {} is known: all hosts run the "
+                  "same version of this program",
+                  hello.protocol, kHostProtocol));
 
   FormingHost second(host_options(2, 1, leader));
   const Formed groups[] = {first.wait(), second.wait()};
