@@ -314,8 +314,9 @@ Result<void> check_transport(const HostOptions& hosts, const ModelLayout& layout
     return {};
   }
   return invalid_input(
-      "what hosts exchange by {} during a pass is not encrypted, whatever secret they have; where "
-      "nobody else is on their network, give --insecure-hosts true",
+      "what hosts exchange by {} during a pass is not encrypted, whatever secret they have; if "
+      "only "
+      "these hosts are on their network, use --insecure-hosts true",
       *name);
 }
 

@@ -153,7 +153,7 @@ def check(name, commands):
     if key and remembered(key).exists():
         return True, ""
     is_good, said = run_program(name, folder, flags)
-    # What was read is what the key names, if that has not changed meanwhile.
+    # An equal key says that the program has read the text that the key was made of.
     if key and is_good and not said and key == digest(name, folder, flags):
         with contextlib.suppress(OSError):  # without such a folder it is read each time
             remembered(key).parent.mkdir(parents=True, exist_ok=True)

@@ -526,8 +526,7 @@ Result<void> add_model(const ModelSource& source, const DecoderTraits& traits,
   if (reads_mean && !tensors.failed() && !graph.sees_ahead()) {
     return invalid_input(
         "{}.attention.sliding_window is {} in each of {} layers, so that no token sees a later "
-        "one, "
-        "but the head reads the mean of all: take a file with longer windows",
+        "one, but the head reads the mean of all: take a file with longer windows",
         model.architecture, shape.window, shape.layers.size());
   }
   x = builder.norm(std::string(traits.output_norm), reads_mean ? x : graph.select_rows(x));

@@ -92,8 +92,8 @@ class HostExchange {
   // hosts call it.
   Result<void> gather_hidden_rows(size_t count, std::span<float> rows, std::span<float> sums);
 
-  // The same of one token's kept rows, side by side (Executor::read_kept_rows()). Where other hosts
-  // have no part of them nobody is asked and nothing is gathered.
+  // The same of one token's kept rows, side by side (Executor::read_kept_rows()). The leader asks
+  // and gathers only if other hosts have a part of them: others_keep_rows().
   bool others_keep_rows() const;
   Result<void> ask_for_kept_rows(size_t token);
   Result<void> gather_kept_rows(std::span<float> row);

@@ -29,7 +29,7 @@ struct HostNcclJoin {
   size_t joined = 0;           // ranks
   size_t arrived = 0;
   size_t rounds = 0;
-  bool is_broken = false;  // some ranks have been aborted: nobody meets any more
+  bool is_broken = false;  // a rank was aborted: no round ends any more
 };
 
 // NCCL tells a process nothing of one that has aborted: its ranks wait.
