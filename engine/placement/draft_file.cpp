@@ -92,15 +92,23 @@ Result<Model> build_draft(const EngineOptions& options, const GgufFile& file, Mo
   return built;
 }
 
-Result<DraftFile> open_file(const EngineOptions& options, const GgufFile& file, Model& model) {
-  auto opened = GgufFile::open(options.draft_model);
-  if (!opened) return std::unexpected(opened.error());
-  auto built = build_draft(options, file, model, *opened);
-  if (built) return DraftFile{std::move(*opened), std::move(*built)};
+// As build_draft(), whose failure names the file.
+Result<Model> build_named(const EngineOptions& options, const GgufFile& file, Model& model,
+                          GgufFile& draft) {
+  auto built = build_draft(options, file, model, draft);
+  if (built) return built;
   const Error& error = built.error();
   const std::string prefix = options.draft_model.string() + ": ";
   const bool named = error.message.starts_with(prefix);
   return std::unexpected(Error{error.kind, (named ? "" : prefix) + error.message});
+}
+
+Result<DraftFile> open_file(const EngineOptions& options, const GgufFile& file, Model& model) {
+  auto opened = GgufFile::open(options.draft_model);
+  if (!opened) return std::unexpected(opened.error());
+  auto built = build_named(options, file, model, *opened);
+  if (!built) return std::unexpected(built.error());
+  return DraftFile{std::move(*opened), std::move(*built)};
 }
 
 // On a host that follows: nothing is drafted here, and the model keeps the rows that are read where
@@ -119,11 +127,11 @@ Result<void> keep_rows_for_leader(const EngineOptions& options, const GgufFile& 
         options.draft_model.string());
     return {};
   }
-  const auto draft = GgufFile::open(options.draft_model);
+  auto draft = GgufFile::open(options.draft_model);
   if (!draft) return std::unexpected(draft.error());
   if (!drafts_for_another(*draft)) return {};
-  auto opened = open_file(options, file, model);
-  if (!opened) return std::unexpected(opened.error());
+  auto built = build_named(options, file, model, *draft);
+  if (!built) return std::unexpected(built.error());
   return {};
 }
 
