@@ -11,11 +11,12 @@ deploy/hosts/README.md says, what ended is started again, and answers are the sa
 on any surprise. The case `speed`, which is only run by name, compares the answers of any model and
 measures how fast hosts with a worker each compute prompts and generate, and one host with one worker
 and with as many as all hosts have: in turns, medians of all rounds; with `--rates` on links of so many
-Mbit/s each (0: as fast as the machine). Of hosts it tells what they have exchanged. Needs root and iproute2, and for the case `delay`
-a kernel with netem: without it that case is skipped in words.
+Mbit/s each (0: as fast as the machine). Of hosts it tells what they have exchanged. Needs root and
+iproute2.
 """
 
 import argparse
+import contextlib
 import ctypes
 import http.client
 import json
@@ -32,6 +33,8 @@ import sys
 import tempfile
 import threading
 import time
+
+import delay_link
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "config/demo.gguf"
@@ -107,6 +110,30 @@ class Network:
             run(*tc, "qdisc", "add", "dev", "eth0", "root", "handle", "1:", "htb", "default", 1)
             run(*tc, "class", "add", "dev", "eth0", "parent", "1:", "classid", "1:1", "htb",
                 "rate", f"{megabits}mbit", "quantum", 15000)
+
+    @contextlib.contextmanager
+    def delayed(self, milliseconds):
+        """What each host sends comes so much later."""
+        carriers = []
+        try:
+            for index in range(self.count):
+                self.within(index, lambda: delay_link.without_offloads("eth0"))
+                ends = [f"delay{index}{side}" for side in "ab"]
+                run("ip", "-n", self.switch, "link", "add", ends[0], "type", "veth", "peer", "name",
+                    ends[1])
+                run("ip", "-n", self.switch, "link", "set", ends[0], "up")
+                run("ip", "-n", self.switch, "link", "set", ends[1], "master", "bridge0", "up")
+                self.port(index, "nomaster")
+                carriers.append(subprocess.Popen(
+                    ["ip", "netns", "exec", self.switch, sys.executable, delay_link.__file__,
+                     f"port{index}", ends[0], str(milliseconds)]))
+            yield
+        finally:
+            for index, carrier in enumerate(carriers):
+                carrier.kill()
+                carrier.wait()
+                run("ip", "-n", self.switch, "link", "delete", f"delay{index}a")
+                self.port(index, "master", "bridge0")
 
     def within(self, index, work):
         """What `work` returns or raises in a thread of this host's network."""
@@ -311,21 +338,15 @@ def check_fault(group, expected, name, fault, mend, lost):
 
 def check_delay(group, expected):
     """100 ms on every link."""
-    for index in range(group.network.count):
-        added = run("ip", "netns", "exec", group.network.host(index), "tc", "qdisc", "add", "dev",
-                    "eth0", "root", "netem", "delay", "100ms", check=False)
-        if added.returncode != 0:
-            print(f"  delay: SKIPPED, this kernel has no netem ({added.stderr.strip()})", flush=True)
-            return
     short = {**REQUESTS[0], "max_tokens": 2}
-    status, body = group.hosts[0].ask("POST", "/v1/completions", short)
+    with group.network.delayed(100):
+        began = time.monotonic()
+        status, body = group.hosts[0].ask("POST", "/v1/completions", short)
+        seconds = time.monotonic() - began
     expect(status == 200, f"{status}: {body}")
     text = body["choices"][0]["text"]
     expect(text and expected[0][0]["text"].startswith(text), f"another answer: {text}")
-    for index in range(group.network.count):
-        run("ip", "netns", "exec", group.network.host(index), "tc", "qdisc", "del", "dev", "eth0",
-            "root")
-    print("  delay: the same answer", flush=True)
+    print(f"  delay: the same answer, after {seconds:.1f} s", flush=True)
 
 
 def rate(host, tokens):
