@@ -8,9 +8,14 @@ token before it, and layers add nothing to it, though they are computed. All wor
 cycle, so no text repeats itself. The small model knows the same cycle, but for a part of the words,
 for which it has another successor. The same arguments give the same bytes.
 
+Of a shape whose files may have a block that predicts further tokens (nextn.*), one file is written,
+without --draft-output: its block knows what the small model would.
+
 Needs numpy and the gguf package, as make_model.py does:
     scripts/models/make_draft_pair.py --shape tinyllama-1.1b --format Q8_0 --acceptance 0.8 \\
         --output model.gguf --draft-output draft.gguf
+    scripts/models/make_draft_pair.py --shape qwen3.5-0.8b --format Q8_0 --acceptance 0.8 \\
+        --vocabulary 32000 --output model.gguf
 """
 
 import argparse
@@ -30,6 +35,7 @@ from model_tensors import FORMATS
 FIRST_WORD = 259  # behind control tokens and bytes
 SUCCESSOR_LOGIT = 30.0
 HEAD_SIZE = 64
+PREDICTING = ("qwen35",)  # architectures whose files may have blocks that predict
 
 
 def cycle(words: int, random: np.random.Generator) -> np.ndarray:
@@ -52,22 +58,34 @@ def with_errors(successors: np.ndarray, acceptance: float,
     return changed
 
 
-def plan_successors(shape: Shape, successors: np.ndarray, seed: int):
-    """Changes a model's tensors so that each word is followed by its successor."""
+def output_matrix(embedding: np.ndarray, successors: np.ndarray) -> np.ndarray:
+    """Its rows are the embeddings of the tokens before."""
+    scale = SUCCESSOR_LOGIT / embedding.shape[1]
+    output = np.zeros_like(embedding)
+    output[FIRST_WORD + successors] = embedding[FIRST_WORD:] * scale
+    # Any other token is followed by some word.
+    output[FIRST_WORD:2 * FIRST_WORD] += embedding[:FIRST_WORD] * scale
+    return output
+
+
+def plan_successors(shape: Shape, successors: np.ndarray, seed: int,
+                    drafted: np.ndarray | None = None):
+    """Changes a model's tensors so that each word is followed by its successor; where a block
+    predicts further tokens, by what is `drafted`."""
     def prepare(tensors) -> None:
         random = np.random.default_rng([seed, shape.embedding])
         embedding = random.standard_normal((shape.vocabulary, shape.embedding), dtype=np.float32)
-        output = np.zeros_like(embedding)
-        output[FIRST_WORD + successors] = (embedding[FIRST_WORD:]
-                                           * (SUCCESSOR_LOGIT / shape.embedding))
-        # Any other token is followed by some word.
-        output[FIRST_WORD:2 * FIRST_WORD] += (embedding[:FIRST_WORD]
-                                              * (SUCCESSOR_LOGIT / shape.embedding))
-        rows = {"token_embd.weight": embedding, "output.weight": output}
+        rows = {"token_embd.weight": embedding,
+                "output.weight": output_matrix(embedding, successors)}
+        for block in range(shape.layers, shape.layers + shape.predicting):
+            of_block = f"blk.{block}.nextn."
+            rows[of_block + "shared_head_head.weight"] = output_matrix(embedding, drafted)
+            rows[of_block + "eh_proj.weight"] = np.eye(shape.embedding, 2 * shape.embedding,
+                                                       dtype=np.float32)
         for tensor in tensors:
             if tensor.name in rows:
                 tensor.values = gguf.quants.quantize(rows[tensor.name], tensor.format)
-            elif tensor.name.endswith(("attn_output.weight", "ffn_down.weight")):
+            elif tensor.name.endswith(("attn_output.weight", "ssm_out.weight", "ffn_down.weight")):
                 tensor.deviation = 0.0
     return prepare
 
@@ -82,14 +100,15 @@ def small_shape(shape: Shape, layers: int, width: int) -> Shape:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
-    shapes = [name for name, shape in SHAPES.items()
-              if shape.architecture == "llama" and not shape.tied and not shape.mixture]
+    shapes = [name for name, shape in SHAPES.items() if shape.architecture in PREDICTING
+              or shape.architecture == "llama" and not shape.tied and not shape.mixture]
     parser.add_argument("--shape", required=True, choices=shapes, help="of the large model")
     parser.add_argument("--format", required=True, choices=FORMATS)
     parser.add_argument("--acceptance", required=True, type=float,
                         help="how many of the words the small model knows the successor of, 0 to 1")
     parser.add_argument("--output", required=True, metavar="FILE")
-    parser.add_argument("--draft-output", required=True, metavar="FILE")
+    parser.add_argument("--draft-output", metavar="FILE")
+    parser.add_argument("--vocabulary", type=int, metavar="TOKENS", help="other than the shape's")
     parser.add_argument("--layers", type=int, help="of the large model, other than the shape's")
     parser.add_argument("--draft-layers", type=int, default=2)
     parser.add_argument("--draft-width", type=int, default=256, help="columns of its embedding")
@@ -98,6 +117,11 @@ def parse_arguments() -> argparse.Namespace:
     arguments = parser.parse_args()
     if not 0 <= arguments.acceptance <= 1:
         parser.error("--acceptance must be from 0 to 1")
+    predicts = SHAPES[arguments.shape].architecture in PREDICTING
+    if predicts == (arguments.draft_output is not None):
+        parser.error(f"--shape {arguments.shape} is written with a block that predicts: "
+                     "leave out --draft-output" if predicts else
+                     f"--shape {arguments.shape} has no block that predicts: give --draft-output")
     return arguments
 
 
@@ -108,15 +132,21 @@ def main() -> None:
         shape = dataclasses.replace(tiny(shape), vocabulary=4096)
     if arguments.layers is not None:
         shape = dataclasses.replace(shape, layers=arguments.layers)
-    draft = small_shape(shape, arguments.draft_layers, arguments.draft_width)
+    if arguments.vocabulary is not None:
+        shape = dataclasses.replace(shape, vocabulary=arguments.vocabulary)
     random = np.random.default_rng(arguments.seed)
     successors = cycle(shape.vocabulary - FIRST_WORD, random)
     drafted = with_errors(successors, arguments.acceptance, random)
-    for path, one, following in ((arguments.output, shape, successors),
-                                 (arguments.draft_output, draft, drafted)):
+    if arguments.draft_output is None:
+        shape = dataclasses.replace(shape, tied=False, predicting=1)
+        files = [(arguments.output, shape, successors)]
+    else:
+        draft = small_shape(shape, arguments.draft_layers, arguments.draft_width)
+        files = [(arguments.output, shape, successors), (arguments.draft_output, draft, drafted)]
+    for path, one, following in files:
         _, size = write_model(path, one, arguments.format, arguments.shape, is_pure=True,
                               seed=arguments.seed,
-                              prepare=plan_successors(one, following, arguments.seed))
+                              prepare=plan_successors(one, following, arguments.seed, drafted))
         print(f"{path}: {one.layers} layers of {one.embedding} columns, {size / 1e6:.1f} MB")
 
 

@@ -173,7 +173,9 @@ def write_header(path, shape: Shape, tensors, vocabulary, name: str, mix: str) -
     writer = gguf.GGUFWriter(path, shape.architecture)
     writer.add_type("model")
     writer.add_name(name)
-    writer.add_block_count(shape.layers)
+    writer.add_block_count(shape.layers + shape.predicting)
+    if shape.predicting:
+        writer.add_nextn_predict_layers(shape.predicting)
     writer.add_context_length(shape.context)
     writer.add_embedding_length(shape.embedding)
     writer.add_feed_forward_length(

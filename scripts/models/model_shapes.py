@@ -261,6 +261,7 @@ class Shape:
     row_decays: RowDecays | None = None
     scans: Scans | None = None
     vectors: tuple[str, ...] = ()  # beside the family's
+    predicting: int = 0  # blocks behind the layers that predict further tokens
     keys: dict = dataclasses.field(default_factory=dict)  # more, by what follows the architecture
 
     @property
@@ -279,6 +280,8 @@ class Shape:
         return self.sharing is not None and layer >= self.layers - self.sharing.count
 
     def attends(self, layer: int) -> bool:
+        if layer >= self.layers:
+            return True
         if self.delta_nets:
             return (layer + 1) % self.delta_nets.period == 0
         return not self.attending or layer in self.attending

@@ -316,6 +316,16 @@ def plan_layer(shape: Shape, layer: int) -> list[TensorPlan]:
             *plan_layer_embedding(shape, block)]
 
 
+def plan_prediction(shape: Shape, layer: int) -> list[TensorPlan]:
+    """A block that predicts: a layer behind the last token's row and the next one's embedding."""
+    block, embedding = f"blk.{layer}.nextn.", shape.embedding
+    return [*plan_layer(shape, layer), norm(block + "enorm.weight", embedding),
+            norm(block + "hnorm.weight", embedding),
+            norm(block + "shared_head_norm.weight", embedding),
+            matrix(block + "eh_proj.weight", embedding, 2 * embedding),
+            matrix(block + "shared_head_head.weight", shape.vocabulary, embedding)]
+
+
 def plan_tensors(shape: Shape) -> list[TensorPlan]:
     """All tensors in the file's order; formats are not chosen yet."""
     embedding = shape.embedding
@@ -331,6 +341,8 @@ def plan_tensors(shape: Shape) -> list[TensorPlan]:
     tensors += plan_layer_embeddings(shape)
     for layer in range(shape.layers):
         tensors += plan_layer(shape, layer)
+    for layer in range(shape.layers, shape.layers + shape.predicting):
+        tensors += plan_prediction(shape, layer)
     last = norm(f"{shape.family.output_norm}.weight", embedding)
     tensors += with_bias(last) if shape.family.has_norm_biases else [last]
     if not shape.tied:

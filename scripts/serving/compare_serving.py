@@ -7,7 +7,8 @@ prints what clients see: answers and tokens per second, times to the first and t
 
 Each client asks again as soon as it has its answer (a closed loop), streamed. Prompts are random
 token ids; they and the answers have the given numbers of tokens in turn, so that both servers
-compute the same; with --shared every prompt begins with the same half. Rounds go A B A B; medians are printed."""
+compute the same; with --shared every prompt begins with the same half, with --shared-tokens with
+the same so many. No server drafts. Rounds go A B A B; medians are printed."""
 
 import argparse
 import asyncio
@@ -45,6 +46,8 @@ def parse():
     parser.add_argument("--threads", type=int, default=0, help="of each; 0: one per processor")
     parser.add_argument("--vocabulary", type=int, default=4000, help="token ids are below this")
     parser.add_argument("--shared", action="store_true", help="prompts begin with the same half")
+    parser.add_argument("--shared-tokens", type=int, default=0,
+                        help="prompts begin with the same so many")
     parser.add_argument("--seconds", type=float, default=10, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3)
     return parser.parse_args()
@@ -111,15 +114,15 @@ class Load:
         # Every length of a prompt meets every length of an answer.
         tokens = self.options.answers[(round_ + turn) % len(self.options.answers)]
         ids = [self.random.randrange(300, self.options.vocabulary) for _ in range(length)]
-        if self.options.shared:
-            ids[:length // 2] = [300 + index % 3000 for index in range(length // 2)]
+        same = min(self.options.shared_tokens or (length // 2 if self.options.shared else 0), length)
+        ids[:same] = [300 + index % 3000 for index in range(same)]
         return ids, tokens
 
     async def ask(self):
         prompt, tokens = self.next_request()
         body = json.dumps({
             "model": self.server.model, "prompt": prompt, "stream": True, "temperature": 0,
-            "max_tokens": tokens, "ignore_eos": True}).encode()
+            "max_tokens": tokens, "ignore_eos": True, "speculation": False}).encode()
         began = time.perf_counter()
         reader, writer = await asyncio.open_connection("127.0.0.1", self.server.port)
         try:

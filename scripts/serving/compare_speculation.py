@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Serves one model with lockstepd and with llama-server, each without drafts, with n-grams and with
-a draft model, and prints how many tokens per second clients get while all of them are answered.
+a draft model or the model's own block that predicts, and prints how many tokens per second clients
+get while all of them are answered.
 
-    scripts/serving/compare_speculation.py --peer PATH/llama-server --model FILE --draft FILE
+    scripts/serving/compare_speculation.py --peer PATH/llama-server --model FILE [--draft FILE]
         [--clients 1,4,16] [--tokens 96] [--draft-tokens auto] [--rounds 3] [--json FILE]
 
-The files are a pair of scripts/models/make_draft_pair.py. The model goes on by the last token alone,
-so an answer is foreseen: each prompt is a text with one line changed, and the answer is that text. A
-measurement is one answer for each client, all at once; tokens count from the last client's first
-token to the first client's end. No server finds a prompt or an answer again. All answers are
-compared with the text: the script ends with 1 where one differs. Rounds go through all servers in
-turn; medians, and the medians of the ratios to the same server without drafts in the same round, are
-printed. With --json a file keeps the rounds, and another call adds its own to them."""
+The files are a pair of scripts/models/make_draft_pair.py, or its one file with such a block. The
+model goes on by the last token alone, so an answer is foreseen: each prompt is a text with one line
+changed, and the answer is that text. A measurement is one answer for each client, all at once;
+tokens count from the last client's first token to the first client's end. No server finds a prompt
+or an answer again. All answers are compared with the text: the script ends with 1 where one differs.
+Rounds go through all servers in turn; medians, and the medians of the ratios to the same server
+without drafts in the same round, are printed. With --json a file keeps the rounds, and another call
+adds its own to them."""
 
 import argparse
 import asyncio
@@ -27,7 +29,7 @@ from compare_serving import ROOT, Server, free_port, numbers
 
 FIRST_WORD = 259  # behind control tokens and bytes
 LINE_TOKENS = 8
-KINDS = ("no drafts", "n-grams", "draft model")
+PLAIN, NGRAMS, DRAFT, BLOCK = "no drafts", "n-grams", "draft model", "own block"
 
 
 def parse():
@@ -35,13 +37,14 @@ def parse():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peer", required=True, help="llama-server")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--draft", required=True, help="the smaller model of the pair")
+    parser.add_argument("--draft", help="the smaller model of the pair")
     parser.add_argument("--lockstepd", default=str(ROOT / "build/release/lockstepd"))
     parser.add_argument("--clients", type=numbers, default=[1, 4, 16])
     parser.add_argument("--tokens", type=int, default=96, help="of each answer")
     parser.add_argument("--draft-tokens", default="auto", help="of lockstepd")
     parser.add_argument("--peer-ngram", default="ngram-simple", help="--spec-type of the peer")
     parser.add_argument("--peer-draft", default="draft-simple", help="--spec-type of the peer")
+    parser.add_argument("--peer-block", default="draft-mtp", help="--spec-type of the peer")
     parser.add_argument("--peer-option", action="append", default=[], help="for all of its kinds")
     parser.add_argument("--words", type=int, default=31_000, help="of the vocabulary, to begin with")
     parser.add_argument("--rounds", type=int, default=3)
@@ -50,18 +53,24 @@ def parse():
     return parser.parse_args()
 
 
+def kinds(options):
+    return PLAIN, NGRAMS, DRAFT if options.draft else BLOCK
+
+
 def start(name, kind, options):
     port, sequences = free_port(), max(options.clients)
     context, threads = 2 * options.tokens + 64, len(os.sched_getaffinity(0))
     if name == "lockstepd":
-        drafters = {"no drafts": ["--speculate", "none"], "n-grams": ["--speculate", "ngram"],
-                    "draft model": ["--speculate", "draft", "--draft-model", options.draft]}
+        drafters = {PLAIN: ["--speculate", "none"], NGRAMS: ["--speculate", "ngram"],
+                    DRAFT: ["--speculate", "draft", "--draft-model", options.draft],
+                    BLOCK: ["--speculate", "mtp"]}
         return Server(name, [
             options.lockstepd, "--model", options.model, "--port", str(port), "--sequences",
             str(sequences), "--context", str(context), "--workers", str(threads),
             "--draft-tokens", options.draft_tokens, *drafters[kind]], port)
-    drafters = {"no drafts": [], "n-grams": ["--spec-type", options.peer_ngram],
-                "draft model": ["--spec-type", options.peer_draft, "-md", options.draft]}
+    drafters = {PLAIN: [], NGRAMS: ["--spec-type", options.peer_ngram],
+                DRAFT: ["--spec-type", options.peer_draft, "-md", options.draft],
+                BLOCK: ["--spec-type", options.peer_block]}
     return Server(name, [
         options.peer, "-m", options.model, "--port", str(port), "-fa", "on", "-np", str(sequences),
         "-c", str(context * sequences), "-t", str(threads), "-tb", str(threads), *drafters[kind],
@@ -153,7 +162,7 @@ class Texts:
 async def run_round(options, texts):
     speeds = {}
     for name in ("lockstepd", "llama-server"):
-        for kind in KINDS:
+        for kind in kinds(options):
             server = start(name, kind, options)
             try:
                 await texts.learn(server)
@@ -169,16 +178,16 @@ async def run_round(options, texts):
 
 def print_results(options, rounds):
     print(f"medians of {len(rounds)} rounds, tokens/s, and x of the same without drafts")
-    print("| clients | server | " + " | ".join(KINDS) + " |")
-    print("| ---: | --- |" + " ---: |" * len(KINDS))
+    print("| clients | server | " + " | ".join(kinds(options)) + " |")
+    print("| ---: | --- |" + " ---: |" * len(kinds(options)))
     for clients in options.clients:
         for name in ("lockstepd", "llama-server"):
             cells = []
-            for kind in KINDS:
+            for kind in kinds(options):
                 speeds = [each[f"{clients} {name} {kind}"] for each in rounds]
-                ratios = [each[f"{clients} {name} {kind}"] / each[f"{clients} {name} {KINDS[0]}"]
+                ratios = [each[f"{clients} {name} {kind}"] / each[f"{clients} {name} {PLAIN}"]
                           for each in rounds]
-                ratio = f" ({statistics.median(ratios):.2f} x)" if kind != KINDS[0] else ""
+                ratio = f" ({statistics.median(ratios):.2f} x)" if kind != PLAIN else ""
                 cells.append(f"{statistics.median(speeds):.1f}{ratio}")
             print(f"| {clients} | {name} | " + " | ".join(cells) + " |")
 

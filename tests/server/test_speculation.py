@@ -135,22 +135,24 @@ def test_a_file_that_reads_the_models_rows_changes_nothing_and_is_counted(
     assert daemon.metric("lockstep_draft_passes_seconds_total") > 0
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory):
-    """A model, and one that is right of four of five tokens."""
+def drafting_model(folder, drafter):
+    """A model whose drafter is right of four of five tokens: its path, and the daemon's options."""
     pytest.importorskip("gguf")
-    folder = tmp_path_factory.mktemp("pair")
     model, draft = folder / "model.gguf", folder / "draft.gguf"
-    subprocess.run([sys.executable, ROOT / "scripts/models/make_draft_pair.py", "--tiny",
-                    "--shape", "tinyllama-1.1b", "--format", "Q8_0", "--acceptance", "0.8",
-                    "--layers", "2", "--draft-layers", "1", "--draft-width", "128",
-                    "--output", model, "--draft-output", draft], check=True)
-    return model, draft
+    made = [sys.executable, ROOT / "scripts/models/make_draft_pair.py", "--tiny", "--format", "Q8_0",
+            "--acceptance", "0.8", "--output", model]
+    if drafter == "mtp":
+        subprocess.run([*made, "--shape", "qwen3.5-0.8b", "--layers", "4"], check=True)
+        return model, ["--speculate", "mtp"]
+    subprocess.run([*made, "--shape", "tinyllama-1.1b", "--layers", "2", "--draft-layers", "1",
+                    "--draft-width", "128", "--draft-output", draft], check=True)
+    return model, ["--draft-model", draft]
 
 
-def test_a_draft_model_is_right_as_often_as_it_was_made_to_be(start, pair):
-    model, draft = pair
-    daemon = start("--draft-model", draft, "--draft-tokens", "2", "--context", "1024",
+@pytest.mark.parametrize("drafter", ["draft", "mtp"])
+def test_a_drafter_is_right_as_often_as_it_was_made_to_be(start, tmp_path, drafter):
+    model, options = drafting_model(tmp_path, drafter)
+    daemon = start(*options, "--draft-tokens", "2", "--context", "1024",
                    model=model).wait_until_ready()
     asked = {"prompt": "w1 w2 w3", "max_tokens": 900, "temperature": 0, "ignore_eos": True}
     plain = daemon.post("/v1/completions", {**asked, "speculation": False}).json()
@@ -158,7 +160,7 @@ def test_a_draft_model_is_right_as_often_as_it_was_made_to_be(start, pair):
     assert drafted["choices"] == plain["choices"]
 
     def counted(name, position):
-        return daemon.metric(name, drafter="draft", position=str(position))
+        return daemon.metric(name, drafter=drafter, position=str(position))
 
     tried = [counted("lockstep_drafted_tokens_total", place) for place in (0, 1)]
     right = [counted("lockstep_accepted_draft_tokens_total", place) for place in (0, 1)]
