@@ -96,7 +96,8 @@ async def ask_all(daemon, trace, options):
     vocabulary = options.vocabulary
     began = time.perf_counter() + 0.5
     bodies = [{"model": "m", "prompt": prompt_of(number, options, vocabulary),
-               "max_tokens": request["answer"], "ignore_eos": True, "stream": True}
+               "max_tokens": request["answer"], "ignore_eos": True, "stream": True,
+               "speculation": False}
               for number, request in enumerate(trace)]
     seen = await asyncio.gather(*(ask_one(daemon, body, request["arrival"], began)
                                   for body, request in zip(bodies, trace, strict=True)))

@@ -35,7 +35,7 @@ PLAIN, NGRAMS, DRAFT, BLOCK = "no drafts", "n-grams", "draft model", "own block"
 def parse():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--peer", required=True, help="llama-server")
+    parser.add_argument("--peer", help="llama-server; without it lockstepd is measured alone")
     parser.add_argument("--model", required=True)
     parser.add_argument("--draft", help="the smaller model of the pair")
     parser.add_argument("--lockstepd", default=str(ROOT / "build/release/lockstepd"))
@@ -51,6 +51,10 @@ def parse():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--json", type=pathlib.Path)
     return parser.parse_args()
+
+
+def servers(options):
+    return ("lockstepd", "llama-server") if options.peer else ("lockstepd",)
 
 
 def kinds(options):
@@ -89,7 +93,11 @@ class Answer:
         self.times += [now] * (self.text.count("w") - len(self.times))
 
     def words(self):
-        return [int(word[1:]) for word in self.text.split()]
+        """None: it is not of words."""
+        try:
+            return [int(word[1:]) for word in self.text.split()]
+        except ValueError:
+            return None
 
 
 async def ask(server, prompt, tokens, salt):
@@ -152,7 +160,7 @@ class Texts:
             for client in range(clients)])
         for answer, text in zip(answers, self.texts):
             if answer.words() != text:
-                sys.exit(f"{server.name} answered another text: {answer.text}")
+                sys.exit(f"{server.name} answered {clients} clients another text: {answer.text!r}")
         begin = max(answer.times[0] for answer in answers)
         end = min(answer.times[-1] for answer in answers)
         counted = sum(begin < moment <= end for answer in answers for moment in answer.times)
@@ -161,7 +169,7 @@ class Texts:
 
 async def run_round(options, texts):
     speeds = {}
-    for name in ("lockstepd", "llama-server"):
+    for name in servers(options):
         for kind in kinds(options):
             server = start(name, kind, options)
             try:
@@ -181,7 +189,7 @@ def print_results(options, rounds):
     print("| clients | server | " + " | ".join(kinds(options)) + " |")
     print("| ---: | --- |" + " ---: |" * len(kinds(options)))
     for clients in options.clients:
-        for name in ("lockstepd", "llama-server"):
+        for name in servers(options):
             cells = []
             for kind in kinds(options):
                 speeds = [each[f"{clients} {name} {kind}"] for each in rounds]
