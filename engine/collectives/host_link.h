@@ -24,10 +24,10 @@ class HostLink {
   // Whether so many bytes can be sent while the other host receives nothing: they lie in buffers.
   virtual bool buffers(size_t bytes) const = 0;
 
-  // Moves any pieces of what is exchanged, where the link is one of bytes and exchanges have no
-  // borders. It fails as exchange(), but for silence. Null: the link sends messages. It lives as
-  // long as the link.
-  virtual BytePieces* pieces() { return nullptr; }
+  // Bytes that travel piece by piece while something else is done, in both directions. What goes
+  // this way has gone before exchange() is called, and is received this way as well. It fails as
+  // exchange(), but for silence. It lives as long as the link.
+  virtual BytePieces& pieces() = 0;
 
   // Any thread, any time: calls in progress and all later ones fail.
   virtual void shut_down() noexcept = 0;

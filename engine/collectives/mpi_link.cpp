@@ -6,12 +6,14 @@
 #include <chrono>
 #include <climits>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include "engine/collectives/host_channel.h"
+#include "engine/collectives/message_pieces.h"
 #include "engine/collectives/mpi_library.h"
 
 namespace lockstep {
@@ -31,7 +33,8 @@ constexpr auto kEndsWithin = std::chrono::milliseconds(500);
 struct Place {
   std::array<std::byte, 16> job = {};
   int32_t rank = 0;
-  int32_t tag = 0;  // of messages to it
+  int32_t tag = 0;        // of messages to it
+  int32_t piece_tag = 0;  // of pieces to it, which come among them
 };
 
 struct Operation {
@@ -39,20 +42,34 @@ struct Operation {
   bool is_done = true;
 };
 
-class MpiLink : public HostLink {
+class MpiLink : public HostLink, private MessagePort {
  public:
   MpiLink(MpiJob& job, std::unique_ptr<HostStream> stream)
       : job_(job),
         mpi_(job.mpi()),
         stream_(std::move(stream)),
         patience_(stream_->patience()),
-        spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()) {}
+        spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()),
+        pieces_(std::make_unique<MessagePieces>(static_cast<MessagePort&>(*this), patience_)) {}
+
+  ~MpiLink() override {
+    const bool ended = end_all({&piece_received_, pieces_sent_.data(), pieces_sent_.data() + 1});
+    if (!ended) std::ignore = pieces_.release();  // what is still in progress keeps its memory
+  }
+  MpiLink(const MpiLink&) = delete;
+  MpiLink& operator=(const MpiLink&) = delete;
 
   // Both hosts tell their places.
   Result<void> open() {
-    const Place own = {.job = job_.nonce(), .rank = job_.rank(), .tag = job_.take_tag()};
-    if (own.tag < 0) return machine_refused("this process has had too many links by MPI");
+    const Place own = {.job = job_.nonce(),
+                       .rank = job_.rank(),
+                       .tag = job_.take_tag(),
+                       .piece_tag = job_.take_tag()};
+    if (own.tag < 0 || own.piece_tag < 0) {
+      return machine_refused("this process has had too many links by MPI");
+    }
     tag_ = own.tag;
+    piece_tag_ = own.piece_tag;
     auto told = stream_->exchange(std::as_bytes(std::span(&own, 1)),
                                   std::as_writable_bytes(std::span(&other_, 1)));
     if (!told) return told;
@@ -63,7 +80,7 @@ class MpiLink : public HostLink {
     }
     int size = 0;
     mpi_.comm_size(mpi_.world, &size);
-    if (other_.rank < 0 || other_.rank >= size || other_.tag < 1) {
+    if (other_.rank < 0 || other_.rank >= size || other_.tag < 1 || other_.piece_tag < 1) {
       return machine_refused("no link by MPI to host {}: it says that it is {} of {}",
                              stream_->peer(), other_.rank, size);
     }
@@ -76,12 +93,10 @@ class MpiLink : public HostLink {
     Operation received;
     Operation sent;
     Result<void> done;
-    if (!out.empty()) {
-      done = start(sent, mpi_.send(out.data(), static_cast<int>(out.size()), mpi_.byte, other_.rank,
-                                   other_.tag, mpi_.world, &sent.request));
-    }
+    if (!out.empty()) done = send(sent, out, other_.tag);
     if (done) done = wait_for(sent, received, in);
-    if (!done) give_up(sent, received);
+    // Nothing may write into the caller's memory any more.
+    if (!done) end_all({&sent, &received});
     return done;
   }
 
@@ -91,6 +106,7 @@ class MpiLink : public HostLink {
   }
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
+  BytePieces& pieces() override { return *pieces_; }
   std::string_view transport() const override { return "mpi"; }
 
  private:
@@ -107,29 +123,87 @@ class MpiLink : public HostLink {
     return fail(words);
   }
 
-  // Begins to receive once the other host's message is there and is known to be as long as it
-  // should be: Open MPI 4.1 writes beyond the end of memory that is too small for one. Both hosts
-  // know how much it is, so one of them does not know what it does.
-  Result<void> look_for(std::span<std::byte>& in, Operation& received) {
-    int is_there = 0;
+  Result<void> send(Operation& operation, std::span<const std::byte> bytes, int tag) {
+    return start(operation, mpi_.send(bytes.data(), static_cast<int>(bytes.size()), mpi_.byte,
+                                      other_.rank, tag, mpi_.world, &operation.request));
+  }
+
+  // A message that is there, and how long it is.
+  struct Found {
     MPI_Message message = nullptr;
-    MPI_Status status = {};
-    const int probed = mpi_.probe(other_.rank, tag_, mpi_.world, &is_there, &message, &status);
-    if (probed != MPI_SUCCESS || is_there == 0) return check(probed);
     int count = 0;
-    mpi_.get_count(&status, mpi_.byte, &count);  // negative: more than the type holds
-    if (count < 0 || std::cmp_greater(count, in.size())) {
+  };
+
+  // Open MPI 4.1 writes beyond the end of memory that is too small for a message: so a message is
+  // received once it is there and is known to be no longer.
+  Result<std::optional<Found>> look_for(int tag, size_t bytes_most) {
+    int is_there = 0;
+    Found found;
+    MPI_Status status = {};
+    const int probed = mpi_.probe(other_.rank, tag, mpi_.world, &is_there, &found.message, &status);
+    if (auto checked = check(probed); !checked) return std::unexpected(checked.error());
+    if (is_there == 0) return std::nullopt;
+    mpi_.get_count(&status, mpi_.byte, &found.count);  // negative: more than the type holds
+    if (found.count < 0 || std::cmp_greater(found.count, bytes_most)) {
       job_.leave_unfinished();
       return fail("more bytes came than the exchange has: the hosts' plans differ");
     }
-    if (std::cmp_less(count, in.size())) {
+    return found;
+  }
+
+  Result<void> begin_to_receive(Found& found, std::span<std::byte> into, Operation& received) {
+    return start(received, mpi_.receive(into.data(), found.count, mpi_.byte, &found.message,
+                                        &received.request));
+  }
+
+  // Both hosts know how much it is, so one of them does not know what it does where it is less.
+  Result<void> look_for(std::span<std::byte>& in, Operation& received) {
+    auto found = look_for(tag_, in.size());
+    if (!found) return std::unexpected(found.error());
+    if (!*found) return {};
+    if (std::cmp_less((*found)->count, in.size())) {
       job_.leave_unfinished();
-      return fail(fmt::format("{} bytes came in an exchange of {}: the hosts' plans differ", count,
-                              in.size()));
+      return fail(fmt::format("{} bytes came in an exchange of {}: the hosts' plans differ",
+                              (*found)->count, in.size()));
     }
-    const auto into = std::exchange(in, {});
-    return start(received,
-                 mpi_.receive(into.data(), count, mpi_.byte, &message, &received.request));
+    return begin_to_receive(**found, std::exchange(in, {}), received);
+  }
+
+  Result<void> begin_send(size_t slot, std::span<const std::byte> bytes) override {
+    if (auto there = look_sometimes(); !there) return there;
+    return send(pieces_sent_[slot], bytes, other_.piece_tag);
+  }
+
+  Result<bool> has_sent(size_t slot) override {
+    if (auto there = look_sometimes(); !there) return std::unexpected(there.error());
+    if (auto looked = look_at(pieces_sent_[slot]); !looked) return std::unexpected(looked.error());
+    return pieces_sent_[slot].is_done;
+  }
+
+  Result<std::optional<size_t>> receive(std::span<std::byte> into) override {
+    if (auto there = look_sometimes(); !there) return std::unexpected(there.error());
+    if (!piece_) {
+      auto found = look_for(piece_tag_, into.size());
+      if (!found) return std::unexpected(found.error());
+      if (!*found) return std::nullopt;
+      piece_ = static_cast<size_t>((*found)->count);
+      if (auto begun = begin_to_receive(**found, into, piece_received_); !begun) {
+        return std::unexpected(begun.error());
+      }
+    }
+    if (auto looked = look_at(piece_received_); !looked) return std::unexpected(looked.error());
+    if (!piece_received_.is_done) return std::nullopt;
+    return std::exchange(piece_, {});
+  }
+
+  // Whether the host is there, now and then.
+  Result<void> look_sometimes() {
+    if (failure_) return std::unexpected(*failure_);
+    if (is_shut_down_.load(std::memory_order_relaxed)) return fail("it was shut down here");
+    const auto now = Clock::now();
+    if (now - looked_ < kLookInterval) return {};
+    looked_ = now;
+    return look_at_host();
   }
 
   Result<void> look_at(Operation& operation) {
@@ -143,7 +217,7 @@ class MpiLink : public HostLink {
 
   Result<void> wait_for(Operation& sent, Operation& received, std::span<std::byte> in) {
     const auto began = Clock::now();
-    auto looked = began;
+    looked_ = began;
     while (true) {
       if (!in.empty()) {
         if (auto found = look_for(in, received); !found) return found;
@@ -161,8 +235,8 @@ class MpiLink : public HostLink {
         spin_once(waited);
         continue;
       }
-      if (now - looked >= kLookInterval) {
-        looked = now;
+      if (now - looked_ >= kLookInterval) {
+        looked_ = now;
         if (auto there = look_at_host(); !there) return there;
       }
       std::this_thread::sleep_for(std::min<Clock::duration>(waited / kSleepDivisor, kLongestSleep));
@@ -177,16 +251,20 @@ class MpiLink : public HostLink {
     return {};
   }
 
-  // Nothing may write into the caller's memory any more, and neither a message that has begun to
-  // come can be cancelled nor one that is sent.
-  void give_up(Operation& sent, Operation& received) {
+  // Whether these have ended. Neither a message that has begun to come can be cancelled nor one
+  // that is sent.
+  bool end_all(std::initializer_list<Operation*> operations) {
+    const auto are_done = [&] {
+      return std::ranges::all_of(operations, [](const Operation* each) { return each->is_done; });
+    };
     const auto deadline = Clock::now() + kEndsWithin;
-    while (!(sent.is_done && received.is_done) && Clock::now() < deadline) {
+    while (!are_done() && Clock::now() < deadline) {
       // Why it is given up is known already.
-      for (Operation* const each : {&sent, &received}) std::ignore = look_at(*each);
-      std::this_thread::sleep_for(kLongestSleep);
+      for (Operation* const each : operations) std::ignore = look_at(*each);
+      if (!are_done()) std::this_thread::sleep_for(kLongestSleep);
     }
-    if (!(sent.is_done && received.is_done)) job_.leave_unfinished();
+    if (!are_done()) job_.leave_unfinished();
+    return are_done();
   }
 
   // The first reason stays.
@@ -204,9 +282,15 @@ class MpiLink : public HostLink {
   const std::chrono::milliseconds patience_;
   const Clock::duration spin_time_;
   Place other_;
-  int tag_ = 0;  // of messages to this end
+  int tag_ = 0;        // of messages to this end
+  int piece_tag_ = 0;  // of pieces to this end
+  std::array<Operation, MessagePieces::kSlots> pieces_sent_;
+  Operation piece_received_;
+  std::optional<size_t> piece_;    // the bytes of what is being received
+  Clock::time_point looked_ = {};  // at the host
   std::atomic<bool> is_shut_down_ = false;
   std::optional<Error> failure_;
+  std::unique_ptr<MessagePieces> pieces_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 """Several daemons that compute one model over a network that is cut, slow or silent.
 
     scripts/checks/check_hosts.py [--hosts 2,3,4] [--program build/release/lockstepd] [--case NAME]
+                                  [--transport ucx]
     scripts/checks/check_hosts.py --hosts 2 --case speed --model 1b.gguf --context 1024 [--rounds 9] [--tokens 64]
                                   [--words 400] [--rates 0,10000,1000]
 
@@ -11,7 +12,8 @@ deploy/hosts/README.md says, what ended is started again, and answers are the sa
 on any surprise. The case `speed`, which is only run by name, compares the answers of any model and
 measures how fast hosts with a worker each compute prompts and generate, and one host with one worker
 and with as many as all hosts have: in turns, medians of all rounds; with `--rates` on links of so many
-Mbit/s each (0: as fast as the machine). Of hosts it tells what they have exchanged. Needs root and
+Mbit/s each (0: as fast as the machine). Of hosts it tells what they have exchanged. UCX is not
+encrypted, and takes UCX_TLS and UCX_NET_DEVICES from this script's environment. Needs root and
 iproute2.
 """
 
@@ -231,15 +233,18 @@ class Daemon:
 
 
 class Group:
-    def __init__(self, network, program, folder, model, context):
+    def __init__(self, network, folder, given):
         self.network, self.folder = network, folder
         secret = folder / "secret"
         secret.write_text(secrets.token_hex(32))
         secret.chmod(0o600)
         hosts = ",".join(f"{address}:7070" for address in network.addresses)
-        self.serve = [program, "serve", "--model", model, "--context", context, "--workers"]
+        self.serve = [given.program, "serve", "--model", given.model, "--context", given.context,
+                      "--workers"]
         self.alone = [*self.serve, 1]
-        self.together = [*self.alone, "--hosts", hosts, "--hosts-secret", secret]
+        encrypted = [] if given.transport == "tcp" else ["--insecure-hosts", "true"]
+        self.together = [*self.alone, "--hosts", hosts, "--hosts-secret", secret,
+                         "--hosts-transport", given.transport, *encrypted]
         self.hosts = [None] * network.count
 
     def log(self, index):
@@ -449,7 +454,7 @@ def check_hosts(count, given):
     surprises = 0
     case = given.case
     with Network(count) as network:
-        group = Group(network, given.program, folder, given.model, given.context)
+        group = Group(network, folder, given)
         try:
             if case == "speed":
                 check_speed(group, given)
@@ -476,6 +481,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=9, help="of the case speed")
     parser.add_argument("--tokens", type=int, default=64, help="of an answer of the case speed")
     parser.add_argument("--words", type=int, default=400, help="of a prompt of the case speed")
+    parser.add_argument("--transport", choices=["tcp", "ucx"], default="tcp")
     parser.add_argument("--rates", default="0", help="Mbit/s of links in the case speed")
     given = parser.parse_args()
     for missing in [*(["root"] if os.geteuid() != 0 else []),

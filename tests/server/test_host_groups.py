@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import ctypes.util
 import json
 import os
 import pathlib
@@ -212,6 +213,15 @@ def launched():
     yield start
     for one in started:
         one.stop()
+
+
+def test_by_ucx_answers_are_those_of_one_host(group, expected):
+    if ctypes.util.find_library("ucp") is None:
+        pytest.skip("without UCX: there is no libucp")
+    hosts = group(2, "--hosts-transport", "ucx").start()
+    hosts.wait_until_ready()
+    assert answers(hosts.leader) == expected
+    assert hosts.leader.metric("lockstep_host_exchange_bytes_total") > 0
 
 
 BY_MPI = ("--hosts-transport", "mpi")

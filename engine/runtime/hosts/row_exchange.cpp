@@ -65,10 +65,6 @@ void RowExchange::begin_pass(HostGroup& group, const Batch& batch,
   batch_ = &batch;
   own_ranks_ = own_ranks;
   block_count_ = divide_up(batch.tokens.size(), block_rows_);
-  is_used_ = block_count_ > 1;
-  for (size_t host = 0; is_used_ && host < from_.size(); ++host) {
-    is_used_ = host == rounds_.ranks().host || group.link(host).pieces() != nullptr;
-  }
   out_round_ = in_round_ = out_blocks_ = out_bytes_ = 0;
   std::ranges::fill(sent_, 0);
   for (From& from : from_) from.blocks = from.bytes = 0;

@@ -78,6 +78,73 @@ TEST_P(HostLinks, sixty_four_mebibytes_both_ways_do_not_block_one_another) {
   EXPECT_TRUE(one_got == bytes && two_got == bytes);
 }
 
+// Moves `out` and `expected` piece by piece, as they get ready and as there is space for them.
+bool move_pieces(HostLink& link, std::span<const std::byte> out,
+                 std::span<const std::byte> expected, std::mt19937_64& random) {
+  std::vector<std::byte> in(expected.size());
+  size_t ready = 0;
+  size_t sent = 0;
+  size_t received = 0;
+  while (sent < out.size() || received < in.size()) {
+    ready = std::min(out.size(), ready + random() % 100'000);
+    const auto gone = link.pieces().send_some(out.first(ready).subspan(sent));
+    const size_t space = std::min(in.size() - received, size_t{1} << (random() % 20));
+    const auto came = link.pieces().receive_some(std::span(in).subspan(received, space));
+    if (!gone || !came) return false;
+    sent += *gone;
+    received += *came;
+  }
+  return std::ranges::equal(in, expected);
+}
+
+TEST_P(HostLinks, pieces_arrive_in_their_order_beside_exchanges) {
+  const ConnectedLinks links = connect();
+  constexpr uint64_t kSeed = 29;
+  std::mt19937_64 random(kSeed);
+  std::vector<std::vector<std::byte>> to;
+  std::vector<std::vector<std::byte>> back;
+  for (int round = 0; round < 40; ++round) {
+    to.push_back(random_bytes(random, random() % (size_t{1} << (random() % 22))));
+    back.push_back(random_bytes(random, random() % (size_t{1} << (random() % 22))));
+  }
+  // Every second round is an exchange.
+  const auto run = [](HostLink& link, const auto& out, const auto& expected, uint64_t seed) {
+    std::mt19937_64 own_random(seed);
+    for (size_t round = 0; round < out.size(); ++round) {
+      std::vector<std::byte> in(expected[round].size());
+      const bool is_right = round % 2 == 0
+                                ? move_pieces(link, out[round], expected[round], own_random)
+                                : link.exchange(out[round], in) && in == expected[round];
+      if (!is_right) return round;
+    }
+    return out.size();
+  };
+  const auto [one, two] = both_at_once([&] { return run(*links.accepted, back, to, kSeed + 1); },
+                                       [&] { return run(*links.connected, to, back, kSeed + 2); });
+  EXPECT_EQ(one, to.size()) << "seed " << kSeed;
+  EXPECT_EQ(two, to.size()) << "seed " << kSeed;
+}
+
+// Where a message has only begun to go when its host leaves, too.
+TEST_P(HostLinks, a_host_that_has_gone_ends_all_pieces_and_is_named) {
+  ConnectedLinks links = connect();
+  const std::vector<std::byte> out(1 << 20);
+  std::vector<std::byte> in(1 << 20);
+  ASSERT_TRUE(links.accepted->pieces().send_some(out).has_value());
+  ASSERT_TRUE(links.connected->pieces().receive_some(std::span(in).first(100)).has_value());
+  links.accepted.reset();
+  Result<size_t> moved = 0;
+  for (const auto end = std::chrono::steady_clock::now() + 60s;
+       moved && std::chrono::steady_clock::now() < end;) {
+    moved = links.connected->pieces().send_some(out);
+    if (moved) moved = links.connected->pieces().receive_some(in);
+  }
+  ASSERT_FALSE(moved.has_value());
+  EXPECT_EQ(moved.error().kind, ErrorKind::kMachineRefused);
+  EXPECT_THAT(moved.error().message, HasSubstr("127.0.0.1"));
+  EXPECT_FALSE(links.connected->exchange({}, in).has_value());
+}
+
 TEST_P(HostLinks, a_host_that_has_gone_ends_all_exchanges_and_is_named) {
   ConnectedLinks links = connect();
   links.accepted.reset();

@@ -1,0 +1,58 @@
+#include "engine/collectives/message_pieces.h"
+
+#include <algorithm>
+
+namespace lockstep {
+
+MessagePieces::MessagePieces(MessagePort& port, std::chrono::milliseconds patience)
+    : port_(port), patience_(patience), incoming_(kMessageBytes) {
+  for (Slot& slot : slots_) slot.memory.resize(kMessageBytes);
+}
+
+Result<size_t> MessagePieces::send_some(std::span<const std::byte> out) {
+  size_t sent = 0;
+  while (on_their_way_ > 0) {
+    const auto has_sent = port_.has_sent(first_);
+    if (!has_sent) return std::unexpected(has_sent.error());
+    if (!*has_sent) break;
+    sent += slots_[first_].bytes;
+    bytes_on_their_way_ -= slots_[first_].bytes;
+    first_ = (first_ + 1) % kSlots;
+    --on_their_way_;
+  }
+  auto rest = out.subspan(sent + bytes_on_their_way_);
+  while (!rest.empty() && on_their_way_ < kSlots) {
+    const size_t index = (first_ + on_their_way_) % kSlots;
+    Slot& slot = slots_[index];
+    slot.bytes = std::min(rest.size(), slot.memory.size());
+    std::ranges::copy(rest.first(slot.bytes), slot.memory.begin());
+    if (auto begun = port_.begin_send(index, std::span(slot.memory).first(slot.bytes)); !begun) {
+      return std::unexpected(begun.error());
+    }
+    ++on_their_way_;
+    bytes_on_their_way_ += slot.bytes;
+    rest = rest.subspan(slot.bytes);
+  }
+  return sent;
+}
+
+Result<size_t> MessagePieces::receive_some(std::span<std::byte> in) {
+  size_t received = 0;
+  while (received < in.size()) {
+    if (taken_ == came_) {
+      const auto next = port_.receive(incoming_);
+      if (!next) return std::unexpected(next.error());
+      if (!*next) break;
+      came_ = **next;
+      taken_ = 0;
+    }
+    const auto piece = std::span<const std::byte>(incoming_).subspan(
+        taken_, std::min(in.size() - received, came_ - taken_));
+    std::ranges::copy(piece, in.begin() + static_cast<std::ptrdiff_t>(received));
+    taken_ += piece.size();
+    received += piece.size();
+  }
+  return received;
+}
+
+}  // namespace lockstep
