@@ -36,6 +36,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE_TOKENS = 64
 PATIENCE_SECONDS = 3600
+QUIET_SECONDS = 0.5  # threads of a server that has answered may spin for a while (OpenMP's do)
 # Answers of one token again and again are no measure of what drafts find.
 PLAIN = {"speculation": False}
 
@@ -91,6 +92,7 @@ class Server:
             "stream_options": {"include_usage": True}, **fields})
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         first, usage = None, None
+        time.sleep(QUIET_SECONDS)
         began = time.perf_counter()
         connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
