@@ -42,7 +42,8 @@ Result<size_t> MessagePieces::receive_some(std::span<std::byte> in) {
     if (taken_ == came_) {
       const auto next = port_.receive(incoming_);
       if (!next) return std::unexpected(next.error());
-      if (!*next) break;
+      // A host that sends messages without bytes does not keep the caller here.
+      if (!*next || **next == 0) break;
       came_ = **next;
       taken_ = 0;
     }

@@ -40,6 +40,7 @@ class ListPort : public MessagePort {
     order_.pop_front();
     arrived_.emplace_back(bytes->begin(), bytes->end());
   }
+  void arrive_without_bytes(size_t count) { arrived_.resize(arrived_.size() + count); }
   size_t on_their_way() const { return order_.size(); }
 
   bool is_broken = false;
@@ -115,6 +116,18 @@ TEST_F(MessagePiecesTest, a_message_is_taken_in_parts_and_parts_of_several_at_on
   EXPECT_EQ(pieces.receive_some(std::span(in).subspan(900)).value(), 100);
   EXPECT_EQ(in, out);
   EXPECT_EQ(pieces.receive_some(in).value(), 0);
+}
+
+TEST_F(MessagePiecesTest, messages_without_bytes_are_passed_over_one_a_call) {
+  const auto out = bytes(100);
+  port.arrive_without_bytes(2);
+  EXPECT_EQ(pieces.send_some(out).value(), 0);
+  port.arrive();
+  std::vector<std::byte> in(100);
+  EXPECT_EQ(pieces.receive_some(in).value(), 0);
+  EXPECT_EQ(pieces.receive_some(in).value(), 0);
+  EXPECT_EQ(pieces.receive_some(in).value(), 100);
+  EXPECT_EQ(in, out);
 }
 
 TEST_F(MessagePiecesTest, what_the_caller_sends_may_change_after_the_call) {
