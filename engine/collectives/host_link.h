@@ -26,8 +26,8 @@ class HostLink {
 
   // Bytes that travel piece by piece while something else is done, in both directions. What goes
   // this way has gone before exchange() is called, and is received this way as well. It fails as
-  // exchange(), but for silence. It lives as long as the link.
-  virtual BytePieces& pieces() = 0;
+  // exchange(), but for silence. It lives as long as the link. Null: all goes by exchange().
+  virtual BytePieces* pieces() { return nullptr; }
 
   // Any thread, any time: calls in progress and all later ones fail.
   virtual void shut_down() noexcept = 0;

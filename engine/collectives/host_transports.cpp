@@ -19,7 +19,7 @@ class TcpLink : public HostLink {
   }
   // A connection's buffers have 64 KiB at least, in which two exchanges may lie.
   bool buffers(size_t bytes) const override { return bytes <= kBufferedBytes; }
-  BytePieces& pieces() override { return *stream_; }
+  BytePieces* pieces() override { return stream_.get(); }
   void shut_down() noexcept override { stream_->shut_down(); }
   std::string_view transport() const override { return "tcp"; }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine/base/check.h"
+
 namespace lockstep {
 
 MessagePieces::MessagePieces(MessagePort& port, std::chrono::milliseconds patience)
@@ -20,6 +22,7 @@ Result<size_t> MessagePieces::send_some(std::span<const std::byte> out) {
     first_ = (first_ + 1) % kSlots;
     --on_their_way_;
   }
+  CHECK(out.size() >= sent + bytes_on_their_way_, "what is on its way is not the rest's beginning");
   auto rest = out.subspan(sent + bytes_on_their_way_);
   while (!rest.empty() && on_their_way_ < kSlots) {
     const size_t index = (first_ + on_their_way_) % kSlots;

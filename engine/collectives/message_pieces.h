@@ -1,5 +1,5 @@
-// Pieces of bytes over a library that sends messages (UCX, MPI): what goes is copied into messages
-// that travel by themselves, and what comes is kept until it is taken. So neither host has to know
+// Pieces of bytes over a library that sends messages (MPI): what goes is copied into messages that
+// travel by themselves, and what comes is kept until it is taken. So neither host has to know
 // how the other one cuts its bytes, and no memory of a caller is read or written after a call.
 #pragma once
 

@@ -106,7 +106,7 @@ class MpiLink : public HostLink, private MessagePort {
   }
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
-  BytePieces& pieces() override { return *pieces_; }
+  BytePieces* pieces() override { return pieces_.get(); }
   std::string_view transport() const override { return "mpi"; }
 
  private:
@@ -156,8 +156,9 @@ class MpiLink : public HostLink, private MessagePort {
                                         &received.request));
   }
 
-  // Both hosts know how much it is, so one of them does not know what it does where it is less.
-  Result<void> look_for(std::span<std::byte>& in, Operation& received) {
+  // Begins to receive an exchange's message once it is there. Both hosts know how long it is: in a
+  // shorter one their plans differ.
+  Result<void> receive_exchange(std::span<std::byte>& in, Operation& received) {
     auto found = look_for(tag_, in.size());
     if (!found) return std::unexpected(found.error());
     if (!*found) return {};
@@ -220,7 +221,7 @@ class MpiLink : public HostLink, private MessagePort {
     looked_ = began;
     while (true) {
       if (!in.empty()) {
-        if (auto found = look_for(in, received); !found) return found;
+        if (auto begun = receive_exchange(in, received); !begun) return begun;
       }
       if (auto done = look_at(received); !done) return done;
       if (auto done = look_at(sent); !done) return done;

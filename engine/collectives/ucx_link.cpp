@@ -3,16 +3,13 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <vector>
 
 #include "engine/collectives/host_channel.h"
-#include "engine/collectives/message_pieces.h"
 #include "engine/collectives/ucx_library.h"
 
 namespace lockstep {
@@ -24,28 +21,24 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLookInterval = std::chrono::milliseconds(20);
 constexpr auto kCloseMost = std::chrono::milliseconds(500);
 constexpr size_t kAddressBytesMost = size_t{1} << 16U;
-constexpr ucp_tag_t kTag = 1;       // of an exchange
-constexpr ucp_tag_t kPieceTag = 2;  // of pieces, which come among them
+constexpr ucp_tag_t kTag = 1;
 
 // One operation in progress. Null: none, or it was done at once.
 struct Request {
   void* pointer = nullptr;
-  bool is_done = true;
+  bool is_done = false;
   bool receives = false;
 };
 
-class UcxLink : public HostLink, private MessagePort {
+class UcxLink : public HostLink {
  public:
   UcxLink(const UcxLibrary& ucx, std::unique_ptr<HostStream> stream)
       : ucx_(ucx),
         stream_(std::move(stream)),
         patience_(stream_->patience()),
-        spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()),
-        pieces_(*this, patience_) {}
+        spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()) {}
 
   ~UcxLink() override {
-    // Nothing may read or write the memory of pieces any more.
-    end_all({&piece_received_, pieces_sent_.data(), pieces_sent_.data() + 1});
     if (endpoint_ != nullptr) close_endpoint();
     if (worker_ != nullptr) ucx_.worker_destroy(worker_);
     if (context_ != nullptr) ucx_.cleanup(context_);
@@ -83,8 +76,10 @@ class UcxLink : public HostLink, private MessagePort {
     Request received{.receives = true};
     Request sent;
     came_ = {};
-    if (!in.empty()) start(received, receive(in, kTag));
-    if (!out.empty()) start(sent, send(out, kTag));
+    if (!in.empty()) start(received, receive(in));
+    if (!out.empty()) start(sent, send(out));
+    if (out.empty()) sent.is_done = true;
+    if (in.empty()) received.is_done = true;
     Result<void> done = wait_for(sent, received);
     // Both hosts know how much it is, so one of them does not know what it does.
     if (done && came_.length != in.size()) {
@@ -93,7 +88,7 @@ class UcxLink : public HostLink, private MessagePort {
     }
     if (!done) {
       // Nothing may write into the caller's memory any more.
-      end_all({&sent, &received});
+      give_up(sent, received);
     }
     return done;
   }
@@ -104,7 +99,6 @@ class UcxLink : public HostLink, private MessagePort {
   }
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
-  BytePieces& pieces() override { return pieces_; }
   std::string_view transport() const override { return "ucx"; }
 
  private:
@@ -153,52 +147,15 @@ class UcxLink : public HostLink, private MessagePort {
     static_cast<UcxLink*>(self)->endpoint_status_ = status;
   }
 
-  Result<void> begin_send(size_t slot, std::span<const std::byte> bytes) override {
-    if (auto there = progress(); !there) return there;
-    start(pieces_sent_[slot], send(bytes, kPieceTag));
-    return {};
-  }
-
-  Result<bool> has_sent(size_t slot) override {
-    if (auto there = progress(); !there) return std::unexpected(there.error());
-    look_at(pieces_sent_[slot]);
-    return pieces_sent_[slot].is_done;
-  }
-
-  Result<std::optional<size_t>> receive(std::span<std::byte> into) override {
-    if (auto there = progress(); !there) return std::unexpected(there.error());
-    if (!awaits_piece_) {
-      start(piece_received_, receive(into, kPieceTag));
-      awaits_piece_ = true;
-    }
-    look_at(piece_received_);
-    if (!piece_received_.is_done) return std::nullopt;
-    awaits_piece_ = false;
-    if (auto there = progress(); !there) return std::unexpected(there.error());
-    return came_.length;
-  }
-
-  // Does what there is to do without waiting, and looks now and then whether the host is there.
-  Result<void> progress() {
-    if (failure_) return std::unexpected(*failure_);
-    if (is_shut_down_.load(std::memory_order_relaxed)) return fail("it was shut down here");
-    ucx_.worker_progress(worker_);
-    if (auto moves = look_at_endpoint(); !moves) return moves;
-    const auto now = Clock::now();
-    if (now - looked_ < kLookInterval) return {};
-    looked_ = now;
-    return look_at_host();
-  }
-
-  ucs_status_ptr_t receive(std::span<std::byte> in, ucp_tag_t tag) {
+  ucs_status_ptr_t receive(std::span<std::byte> in) {
     ucp_request_param_t params = {};
     // A request in any case: of one that is done at once UCX 1.13 does not tell the length.
     params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    return ucx_.tag_receive(worker_, in.data(), in.size(), tag, ~ucp_tag_t{0}, &params);
+    return ucx_.tag_receive(worker_, in.data(), in.size(), kTag, ~ucp_tag_t{0}, &params);
   }
-  ucs_status_ptr_t send(std::span<const std::byte> out, ucp_tag_t tag) {
+  ucs_status_ptr_t send(std::span<const std::byte> out) {
     const ucp_request_param_t params = {};
-    return ucx_.tag_send(endpoint_, out.data(), out.size(), tag, &params);
+    return ucx_.tag_send(endpoint_, out.data(), out.size(), kTag, &params);
   }
 
   void start(Request& request, ucs_status_ptr_t pointer) {
@@ -220,12 +177,15 @@ class UcxLink : public HostLink, private MessagePort {
 
   Result<void> wait_for(Request& sent, Request& received) {
     Clock::time_point quiet_since = Clock::now();
-    looked_ = quiet_since;
+    Clock::time_point looked = quiet_since;
     while (true) {
       const bool moved = ucx_.worker_progress(worker_) != 0;
       look_at(sent);
       look_at(received);
-      if (auto moves = look_at_endpoint(); !moves) return moves;
+      if (endpoint_status_ == UCS_ERR_MESSAGE_TRUNCATED) {
+        return fail("more bytes came than the exchange has: the hosts' plans differ");
+      }
+      if (endpoint_status_ != UCS_OK) return fail(ucx_.status_text(endpoint_status_));
       if (sent.is_done && received.is_done) return {};
       const auto now = Clock::now();
       if (moved) quiet_since = now;
@@ -237,20 +197,12 @@ class UcxLink : public HostLink, private MessagePort {
         spin_once(quiet);
         continue;
       }
-      if (now - looked_ >= kLookInterval) {
-        looked_ = now;
+      if (now - looked >= kLookInterval) {
+        looked = now;
         if (auto there = look_at_host(); !there) return there;
       }
       if (!moved) sleep(patience_ - quiet);
     }
-  }
-
-  Result<void> look_at_endpoint() {
-    if (endpoint_status_ == UCS_ERR_MESSAGE_TRUNCATED) {
-      return fail("more bytes came than the exchange has: the hosts' plans differ");
-    }
-    if (endpoint_status_ != UCS_OK) return fail(ucx_.status_text(endpoint_status_));
-    return {};
   }
 
   // Nothing comes over the stream any more, but its end.
@@ -269,21 +221,17 @@ class UcxLink : public HostLink, private MessagePort {
     poll(&watched, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(time).count()));
   }
 
-  // Ends the link where one of these is in progress: they are over then.
-  void end_all(std::initializer_list<Request*> requests) {
-    const auto are_done = [&] {
-      return std::ranges::all_of(requests, [](const Request* each) { return each->is_done; });
-    };
-    if (are_done()) return;
-    for (const Request* each : requests) {
-      if (!each->is_done) ucx_.request_cancel(worker_, each->pointer);
+  void give_up(Request& sent, Request& received) {
+    for (Request* each : {&sent, &received}) {
+      if (each->pointer != nullptr) ucx_.request_cancel(worker_, each->pointer);
     }
     // The endpoint's forced end ends what is in progress on it, the sending with it.
-    if (endpoint_ != nullptr) close_endpoint();
+    close_endpoint();
     const auto deadline = Clock::now() + kCloseMost;
-    while (!are_done() && Clock::now() < deadline) {
+    while (!(sent.is_done && received.is_done) && Clock::now() < deadline) {
       ucx_.worker_progress(worker_);
-      for (Request* each : requests) look_at(*each);
+      look_at(sent);
+      look_at(received);
     }
   }
 
@@ -295,7 +243,6 @@ class UcxLink : public HostLink, private MessagePort {
     const auto pointer = ucx_.endpoint_close(std::exchange(endpoint_, nullptr), &params);
     if (!UCS_PTR_IS_PTR(pointer)) return;
     closing.pointer = pointer;
-    closing.is_done = false;
     const auto deadline = Clock::now() + kCloseMost;
     while (!closing.is_done && Clock::now() < deadline) {
       ucx_.worker_progress(worker_);
@@ -317,15 +264,10 @@ class UcxLink : public HostLink, private MessagePort {
   ucp_worker_h worker_ = nullptr;
   ucp_ep_h endpoint_ = nullptr;
   int descriptor_ = -1;            // the worker's
-  ucp_tag_recv_info_t came_ = {};  // of what was received last
-  std::array<Request, MessagePieces::kSlots> pieces_sent_;
-  Request piece_received_{.receives = true};
-  bool awaits_piece_ = false;
-  Clock::time_point looked_ = {};  // at the host
+  ucp_tag_recv_info_t came_ = {};  // of the exchange at hand, once it is there
   ucs_status_t endpoint_status_ = UCS_OK;
   std::atomic<bool> is_shut_down_ = false;
   std::optional<Error> failure_;
-  MessagePieces pieces_;
 };
 
 }  // namespace

@@ -117,24 +117,28 @@ class Network:
     def delayed(self, milliseconds):
         """What each host sends comes so much later."""
         carriers = []
+        for index in range(self.count):
+            self.within(index, lambda: delay_link.without_offloads("eth0"))
         try:
             for index in range(self.count):
-                self.within(index, lambda: delay_link.without_offloads("eth0"))
                 ends = [f"delay{index}{side}" for side in "ab"]
                 run("ip", "-n", self.switch, "link", "add", ends[0], "type", "veth", "peer", "name",
                     ends[1])
                 run("ip", "-n", self.switch, "link", "set", ends[0], "up")
-                run("ip", "-n", self.switch, "link", "set", ends[1], "master", "bridge0", "up")
-                self.port(index, "nomaster")
                 carriers.append(subprocess.Popen(
                     ["ip", "netns", "exec", self.switch, sys.executable, delay_link.__file__,
-                     f"port{index}", ends[0], str(milliseconds)]))
+                     f"port{index}", ends[0], str(milliseconds)], stdout=subprocess.PIPE, text=True))
+                expect(carriers[-1].stdout.readline(), f"nothing carries host {index}'s frames")
+                self.port(index, "nomaster")
+                run("ip", "-n", self.switch, "link", "set", ends[1], "master", "bridge0", "up")
             yield
+            expect(all(carrier.poll() is None for carrier in carriers), "a carrier has ended")
         finally:
-            for index, carrier in enumerate(carriers):
+            for carrier in carriers:
                 carrier.kill()
                 carrier.wait()
-                run("ip", "-n", self.switch, "link", "delete", f"delay{index}a")
+            for index in range(self.count):
+                run("ip", "-n", self.switch, "link", "delete", f"delay{index}a", check=False)
                 self.port(index, "master", "bridge0")
 
     def within(self, index, work):
@@ -351,6 +355,7 @@ def check_delay(group, expected):
     expect(status == 200, f"{status}: {body}")
     text = body["choices"][0]["text"]
     expect(text and expected[0][0]["text"].startswith(text), f"another answer: {text}")
+    expect(seconds > 0.2, f"two tokens over links that are 100 ms slow took {seconds:.3f} s")
     print(f"  delay: the same answer, after {seconds:.1f} s", flush=True)
 
 

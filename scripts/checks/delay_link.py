@@ -4,7 +4,8 @@
     scripts/checks/delay_link.py FIRST SECOND MILLISECONDS
 
 For kernels without netem. What sends there must have no offloads (without_offloads), so that frames
-have their checksums and are no longer than the link's. Needs root; runs until it is killed."""
+have their checksums and are no longer than the link's. Prints a line when it begins. Needs root;
+runs until it is killed."""
 
 import collections
 import ctypes
@@ -32,7 +33,7 @@ def without_offloads(interface):
 
 
 def opened(interface):
-    one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(EVERY_PROTOCOL))
+    one = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0)  # hears nothing until it is bound
     one.setsockopt(SOL_PACKET, IGNORE_OUTGOING, 1)
     one.bind((interface, EVERY_PROTOCOL))
     return one
@@ -54,7 +55,9 @@ def carry(first, second, delay):
 def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
-    carry(opened(sys.argv[1]), opened(sys.argv[2]), float(sys.argv[3]) / 1000)
+    first, second = opened(sys.argv[1]), opened(sys.argv[2])
+    print("carries", flush=True)
+    carry(first, second, float(sys.argv[3]) / 1000)
 
 
 if __name__ == "__main__":

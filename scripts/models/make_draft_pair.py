@@ -105,18 +105,21 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--shape", required=True, choices=shapes, help="of the large model")
     parser.add_argument("--format", required=True, choices=FORMATS)
     parser.add_argument("--acceptance", required=True, type=float,
-                        help="how many of the words the small model knows the successor of, 0 to 1")
+                        help="of how many of the words the successor is drafted rightly, 0 to 1")
     parser.add_argument("--output", required=True, metavar="FILE")
     parser.add_argument("--draft-output", metavar="FILE")
     parser.add_argument("--vocabulary", type=int, metavar="TOKENS", help="other than the shape's")
     parser.add_argument("--layers", type=int, help="of the large model, other than the shape's")
-    parser.add_argument("--draft-layers", type=int, default=2)
-    parser.add_argument("--draft-width", type=int, default=256, help="columns of its embedding")
+    parser.add_argument("--draft-layers", type=int, default=2, help="of the small model")
+    parser.add_argument("--draft-width", type=int, default=256,
+                        help="columns of the small model's embedding")
     parser.add_argument("--tiny", action="store_true", help="as for make_model.py: for tests")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     if not 0 <= arguments.acceptance <= 1:
         parser.error("--acceptance must be from 0 to 1")
+    if arguments.vocabulary is not None and arguments.vocabulary < 2 * FIRST_WORD:
+        parser.error(f"--vocabulary must be at least {2 * FIRST_WORD}")
     predicts = SHAPES[arguments.shape].architecture in PREDICTING
     if predicts == (arguments.draft_output is not None):
         parser.error(f"--shape {arguments.shape} is written with a block that predicts: "

@@ -145,6 +145,9 @@ class Texts:
                 ask(server, ids_of([start]), self.options.tokens, self.salt())
                 for start in self.starts])
             self.texts = [answer.words() for answer in answers]
+            if None in self.texts:
+                sys.exit(f"{server.name} answered with what is no word: is this a model of "
+                         "make_draft_pair.py?")
 
     def prompt(self, client):
         changed = list(self.texts[client])
@@ -203,6 +206,10 @@ def print_results(options, rounds):
 def main():
     options = parse()
     rounds = json.loads(options.json.read_text()) if options.json and options.json.exists() else []
+    wanted = {f"{clients} {name} {kind}" for clients in options.clients
+              for name in servers(options) for kind in kinds(options)}
+    if any(not wanted <= each.keys() for each in rounds):
+        sys.exit(f"{options.json} has rounds of other servers, clients or drafters")
     texts = Texts(options)
     for _ in range(options.rounds):
         rounds.append(asyncio.run(run_round(options, texts)))

@@ -12,8 +12,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// A wait that is over its spinning sleeps an eighth of what it has lasted, so that it is never
-// longer by more: there is nothing to sleep on that tells of all hosts.
+// A wait in which nothing moves sleeps, when it is over its spinning, an eighth of what that has
+// lasted, so that it is never longer by more: there is nothing to sleep on that tells of all hosts.
 constexpr auto kLongestSleep = std::chrono::milliseconds(1);
 constexpr int kSleepDivisor = 8;
 
@@ -65,6 +65,10 @@ void RowExchange::begin_pass(HostGroup& group, const Batch& batch,
   batch_ = &batch;
   own_ranks_ = own_ranks;
   block_count_ = divide_up(batch.tokens.size(), block_rows_);
+  is_used_ = block_count_ > 1;
+  for (size_t host = 0; is_used_ && host < from_.size(); ++host) {
+    is_used_ = host == rounds_.ranks().host || group.link(host).pieces() != nullptr;
+  }
   out_round_ = in_round_ = out_blocks_ = out_bytes_ = 0;
   std::ranges::fill(sent_, 0);
   for (From& from : from_) from.blocks = from.bytes = 0;
@@ -275,8 +279,7 @@ void RowExchange::wait_until(Done done) {
   const auto is_over = [&] { return done() || has_failed_.load(std::memory_order_acquire); };
   if (is_over()) return;
   const Time time(*this);
-  const Clock::time_point began = Clock::now();
-  Clock::time_point quiet_since = began;
+  Clock::time_point quiet_since = Clock::now();
   uint64_t moved = moved_bytes();
   while (!is_over()) {
     const auto now = Clock::now();
@@ -284,12 +287,13 @@ void RowExchange::wait_until(Done done) {
     if (moved != before) quiet_since = now;
     try_advance(now - quiet_since);
     if (is_over()) return;
-    const auto waited = now - began;
-    if (waited < kSpinTime) {
-      spin_once(waited);
+    // As long as bytes move, they are helped on.
+    const auto quiet = now - quiet_since;
+    if (quiet < kSpinTime) {
+      spin_once(quiet);
       continue;
     }
-    std::this_thread::sleep_for(std::min<Clock::duration>(waited / kSleepDivisor, kLongestSleep));
+    std::this_thread::sleep_for(std::min<Clock::duration>(quiet / kSleepDivisor, kLongestSleep));
   }
 }
 

@@ -1,6 +1,6 @@
 // Exchanges rows between hosts in blocks while steps compute: a block goes as soon as every rank
 // here has computed its rows of it, and a product begins with the blocks that have come. For rounds
-// of large batches. Workers call it between their tasks, and one of
+// of large batches over links that take pieces. Workers call it between their tasks, and one of
 // them at a time moves what goes without waiting: no thread of its own, no wait but for what the
 // next task reads.
 //
@@ -43,7 +43,7 @@ class RowExchange final : public RowCarrier {
 
   // The next three by one worker where all ranks have met, in the order of rounds. Whether this
   // round goes in blocks: the same on all hosts.
-  bool takes(size_t round) const { return block_count_ > 1 && rounds_[round].is_by_tokens; }
+  bool takes(size_t round) const { return is_used_ && rounds_[round].is_by_tokens; }
   // It does, and its step has ended: returns when all rows have gone and come, or at once where the
   // next step awaits them.
   void end_round(size_t round);
@@ -78,7 +78,7 @@ class RowExchange final : public RowCarrier {
   class Time;
 
   Range block(size_t index) const;
-  BytePieces& pieces(size_t host) const { return group_->link(host).pieces(); }
+  BytePieces& pieces(size_t host) const { return *group_->link(host).pieces(); }
   Told& told(size_t rank, size_t block) { return told_[rank * blocks_most_ + block]; }
   void begin_round(size_t round);
   bool is_active(size_t round) const { return round < current_ || (round == current_ && is_open_); }
@@ -106,6 +106,7 @@ class RowExchange final : public RowCarrier {
   HostGroup* group_ = nullptr;
   const Batch* batch_ = nullptr;
   std::span<const ArenaAddresses> own_ranks_;
+  bool is_used_ = false;
   bool is_open_ = false;  // the step at hand brings a round in blocks
   size_t block_count_ = 0;
   size_t current_ = 0;  // the round of the step at hand

@@ -51,7 +51,7 @@ TEST_F(Mpi, a_host_of_another_job_is_refused) {
   ConnectedHosts hosts = connect_hosts(host_options(false), host_options(false));
   const auto [said, link] = both_at_once(
       [&] {
-        std::vector<std::byte> place(16 + 8, std::byte{1});
+        std::vector<std::byte> place(16 + 3 * sizeof(int32_t), std::byte{1});
         std::vector<std::byte> theirs(place.size());
         return hosts.connected->exchange(place, theirs);
       },

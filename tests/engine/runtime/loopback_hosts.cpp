@@ -56,7 +56,7 @@ class LoopbackHosts::Link final : public HostLink, private BytePieces {
     }
   }
   bool buffers(size_t bytes) const override { return bytes <= kBuffered; }
-  BytePieces& pieces() override { return *this; }
+  BytePieces* pieces() override { return this; }
   Result<size_t> send_some(std::span<const std::byte> out) override {
     const MutexLock lock(out_.mutex);
     if (out_.is_cut) return machine_refused("the link is cut");
