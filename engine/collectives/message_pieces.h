@@ -15,7 +15,7 @@
 
 namespace lockstep {
 
-// What a library does of it. None of these waits; messages come in the order in which they were
+// The library's part. None of these waits; messages come in the order in which they were
 // sent.
 class MessagePort {
  public:
@@ -41,7 +41,7 @@ class MessagePieces final : public BytePieces {
   // are in progress.
   MessagePieces(MessagePort& port, std::chrono::milliseconds patience);
 
-  // What has gone is counted when its message has: the rest begins with what is on its way.
+  // Bytes count as gone when their message has: the rest begins with what is on its way.
   Result<size_t> send_some(std::span<const std::byte> out) override;
   Result<size_t> receive_some(std::span<std::byte> in) override;
   std::chrono::milliseconds patience() const override { return patience_; }

@@ -130,7 +130,7 @@ TEST_P(HostLinks, pieces_arrive_in_their_order_beside_exchanges) {
   EXPECT_EQ(two, to.size()) << "seed " << kSeed;
 }
 
-// Where a message has only begun to go when its host leaves, too.
+// The host leaves when a message has only begun to go.
 TEST_P(HostLinks, a_host_that_has_gone_ends_all_pieces_and_is_named) {
   ConnectedLinks links = connect();
   if (!takes_pieces()) return;
