@@ -1,6 +1,6 @@
 // Pieces of bytes over a library that sends messages (MPI): what goes is copied into messages that
-// travel by themselves, and what comes is kept until it is taken. So neither host has to know
-// how the other one cuts its bytes, and no memory of a caller is read or written after a call.
+// travel by themselves, and what comes is kept until it is taken. So neither host has to know how
+// the other one cuts its bytes, and no memory of a caller is read or written after a call.
 #pragma once
 
 #include <array>
@@ -15,8 +15,7 @@
 
 namespace lockstep {
 
-// The library's part. None of these waits; messages come in the order in which they were
-// sent.
+// The library's part. None of these waits; messages come in the order in which they were sent.
 class MessagePort {
  public:
   virtual ~MessagePort() = default;

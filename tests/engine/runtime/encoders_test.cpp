@@ -160,9 +160,12 @@ TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_in_q8_0) {
               5e-5 * spread);
     const LogitRows rows = loaded.compute_alone(tokens, 128);
     const KernelTable& table = *choose_kernel_table(kernel_row()).value();
-    // One of its hundred tokens has two experts that bf16 products let change places.
-    const size_t tied_rows = model.at("name") == "nomic-bert-moe" ? 1 : 0;
-    expect_near(rows, reference, roundings_of(table, Profile::kFast, KvFormat::kF32), tied_rows);
+    LogitRows compared = rows;
+    // With bf16 products one of its hundred tokens is most likely given to another expert.
+    if (model.at("name") == "nomic-bert-moe" && table.has_tiles) {
+      leave_out(88, compared, reference.logits());
+    }
+    expect_near(compared, reference, roundings_of(table, Profile::kFast, KvFormat::kF32));
     LogitRows ours = last_rows(loaded, rows, ranks, count);
     if (ranks && ours[0].size() > 1) ours = softmax(ours);
     EXPECT_LT(usual_difference(ours, llama_cpp), 0.1 * spread) << "llama.cpp";

@@ -199,8 +199,6 @@ TEST(PredictingBlocks, read_the_row_of_the_token_before) {
 }
 
 void expect_predicted_by_float64(const Fixture& fixture) {
-  // The fifth of its tokens has two experts that bf16 products let change places.
-  const size_t tied_rows = fixture.name == "glm4moe-norms" ? 1 : 0;
   const BlockFile opened = block_of(fixture);
   const std::vector<float> given = rows_before(opened.model, fixture.given, fixture.given_columns);
   const ReferenceModel reference(opened.file, opened.model, fixture.tokens, given);
@@ -209,11 +207,15 @@ void expect_predicted_by_float64(const Fixture& fixture) {
       SCOPED_TRACE(fixture.name + " " + std::string(table->name));
       LoadedModel block = loaded(opened, {.kernels = table, .generated = generated});
       const Roundings roundings = roundings_of(*table, Profile::kFast, KvFormat::kF32, generated);
-      expect_near(block.compute_alone(fixture.tokens, 128, given), reference, roundings, tied_rows);
+      // With bf16 products the fifth token of this block is most likely given to another expert.
+      const bool is_tied = fixture.name == "glm4moe-norms" && table->has_tiles && !generated;
+      LogitRows logits = block.compute_alone(fixture.tokens, 128, given);
+      if (is_tied) leave_out(4, logits, reference.logits());
+      expect_near(logits, reference, roundings);
       if (!gives_rows(block)) continue;
-      const LogitRows rows = hidden_rows(block, fixture.tokens.size(), HiddenForm::kNormed);
-      EXPECT_LE(worst_difference(rows, reference.hidden(), tied_rows),
-                reference.hidden_bound(roundings));
+      LogitRows rows = hidden_rows(block, fixture.tokens.size(), HiddenForm::kNormed);
+      if (is_tied) leave_out(4, rows, reference.hidden());
+      EXPECT_LE(worst_difference(rows, reference.hidden()), reference.hidden_bound(roundings));
     }
   }
 }

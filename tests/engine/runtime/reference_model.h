@@ -93,13 +93,14 @@ class ReferenceModel {
   ReferenceRows hidden_;
 };
 
-// `tied_rows`: the worst rows that are left out, of tokens of which two experts are so near to one
-// another that roundings change their places.
-double worst_difference(const LogitRows& rows, const ReferenceRows& reference,
-                        size_t tied_rows = 0);
+double worst_difference(const LogitRows& rows, const ReferenceRows& reference);
+
+// Puts the reference's row in the place of one that roundings carry elsewhere: where two experts of
+// a token are nearly tied, the other one may be chosen.
+void leave_out(size_t row, LogitRows& rows, const ReferenceRows& reference);
 
 // That logits are as near to the reference as their roundings let them be.
-void expect_near(const LogitRows& rows, const ReferenceModel& reference, const Roundings& roundings,
-                 size_t tied_rows = 0);
+void expect_near(const LogitRows& rows, const ReferenceModel& reference,
+                 const Roundings& roundings);
 
 }  // namespace lockstep
