@@ -11,8 +11,8 @@ namespace lockstep {
 
 // The counts that stand first, of everything that follows. The numbers of each kind follow
 // one after another, 4 bytes each, in the order below: tokens, the length of each sequence's
-// tables, the tables themselves, slots, copies, logit tokens, cleared pages, and the rows that are
-// given with tokens.
+// tables, the tables themselves, slots, copies, checkpoints, logit tokens, cleared pages, and the
+// rows that are given with tokens.
 struct ReceivedBatch::Counts {
   uint32_t tokens = 0;
   uint32_t generated = 0;
@@ -20,6 +20,7 @@ struct ReceivedBatch::Counts {
   uint32_t groups = 0;
   uint32_t slots = 0;
   uint32_t copies = 0;
+  uint32_t checkpoints = 0;
   uint32_t logits = 0;
   uint32_t cleared = 0;
 };
@@ -132,6 +133,7 @@ void write_batch(const Batch& batch, std::vector<std::byte>& to) {
       static_cast<uint32_t>(batch.group_count),
       static_cast<uint32_t>(batch.state_slots.size()),
       static_cast<uint32_t>(batch.state_copies.size()),
+      static_cast<uint32_t>(batch.checkpoints.size()),
       static_cast<uint32_t>(batch.logit_tokens.size()),
       static_cast<uint32_t>(batch.cleared_pages.size()),
   };
@@ -144,6 +146,7 @@ void write_batch(const Batch& batch, std::vector<std::byte>& to) {
   for (const std::span<const uint32_t> table : batch.page_tables) append(table, to);
   append(std::span<const uint32_t>(batch.state_slots), to);
   append(std::span<const Batch::StateCopy>(batch.state_copies), to);
+  append(std::span<const Batch::Checkpoint>(batch.checkpoints), to);
   append(std::span<const uint32_t>(batch.logit_tokens), to);
   append(std::span<const uint32_t>(batch.cleared_pages), to);
   append(std::span<const float>(batch.given_rows), to);
@@ -152,7 +155,7 @@ void write_batch(const Batch& batch, std::vector<std::byte>& to) {
 size_t command_bytes_most(const BatchLimits& limits) {
   const size_t pages = divide_up(limits.context_tokens, kPageTokens) * limits.group_count;
   const size_t words = limits.sequence_count * (1 + pages) + limits.sequence_count +
-                       kStateCopiesMost * limits.state_slots * 2 + limits.logit_rows +
+                       (kStateCopiesMost + 1) * limits.state_slots * 2 + limits.logit_rows +
                        limits.page_count;
   const size_t token_bytes = sizeof(BatchToken) + limits.given_columns * sizeof(float);
   return 1 + sizeof(ReceivedBatch::Counts) + limits.batch_tokens * token_bytes +
@@ -188,6 +191,7 @@ Result<void> ReceivedBatch::fill(std::span<const std::byte> bytes) {
   }
   if (!numbers.take(pages, pages_) || !numbers.take(counts.slots, batch_.state_slots) ||
       !numbers.take(counts.copies, batch_.state_copies) ||
+      !numbers.take(counts.checkpoints, batch_.checkpoints) ||
       !numbers.take(counts.logits, batch_.logit_tokens) ||
       !numbers.take(counts.cleared, batch_.cleared_pages) ||
       !numbers.take(counts.tokens * limits_.given_columns, batch_.given_rows)) {
@@ -236,6 +240,9 @@ Result<void> ReceivedBatch::check_counts(const Counts& counts) const {
   if (counts.copies > kStateCopiesMost * limits_.state_slots) {
     return invalid_input("{} copies of states among {} slots", counts.copies, limits_.state_slots);
   }
+  if (counts.checkpoints > limits_.state_slots) {
+    return invalid_input("{} states are kept in {} slots", counts.checkpoints, limits_.state_slots);
+  }
   return {};
 }
 
@@ -283,6 +290,7 @@ Result<void> ReceivedBatch::check_states() {
   if (count == 0) {
     batch_.state_slots.clear();
     batch_.state_copies.clear();
+    batch_.checkpoints.clear();
     return {};
   }
   if (batch_.state_slots.size() != lengths_.size()) {
@@ -298,6 +306,17 @@ Result<void> ReceivedBatch::check_states() {
     if (copy.from >= count || copy.to >= count || copy.from == copy.to) {
       return invalid_input("a state is copied from slot {} to {} of {}", copy.from, copy.to, count);
     }
+  }
+  for (size_t index = 0; index < batch_.checkpoints.size(); ++index) {
+    const auto [token, slot] = batch_.checkpoints[index];
+    const bool is_behind = index == 0 || token > batch_.checkpoints[index - 1].token;
+    if (token >= batch_.tokens.size() || !is_behind) {
+      return invalid_input("a state is kept behind token {} of {}, out of order", token,
+                           batch_.tokens.size());
+    }
+    if (slot >= count) return invalid_input("a state is kept in slot {} of {}", slot, count);
+    if (seen_[slot]) return invalid_input("a state is kept in slot {}, which is another's", slot);
+    seen_[slot] = true;
   }
   return {};
 }

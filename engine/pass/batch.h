@@ -45,6 +45,13 @@ struct Batch {
     uint32_t to = 0;
   };
   std::vector<StateCopy> state_copies;
+  // States that are kept: what a sequence's is behind one of its tokens (an index, ascending) is
+  // copied to a slot that is no sequence's of the batch, each to another, while the pass goes on.
+  struct Checkpoint {
+    uint32_t token = 0;
+    uint32_t slot = 0;
+  };
+  std::vector<Checkpoint> checkpoints;
   std::vector<uint32_t> logit_tokens;  // indices of the tokens whose logits are wanted, ascending
   // Draws from the same tokens' logits, if that can be done where they are. As many, or none at
   // all.
@@ -67,6 +74,7 @@ struct Batch {
     page_tables.clear();
     state_slots.clear();
     state_copies.clear();
+    checkpoints.clear();
     logit_tokens.clear();
     draws.clear();
     picked_rows.clear();

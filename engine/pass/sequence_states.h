@@ -12,18 +12,31 @@
 namespace lockstep {
 
 // Calls work(tokens) for all tokens of the pass in their order: those that follow one another in a
-// sequence together, `most` of them at once.
-template <typename Work>
-void for_each_run(const Pass& pass, size_t most, Work work) {
+// sequence together, `most` of them at once. Where the state behind the last of them is to be kept
+// in another slot, calls keep(token, slot) then.
+template <typename Work, typename Keep>
+void for_each_run(const Pass& pass, size_t most, Work work, Keep keep) {
   const auto& tokens = pass.batch.tokens;
+  auto checkpoint = pass.batch.checkpoints.begin();
   for (size_t begin = 0; begin < tokens.size();) {
+    const bool any_left = checkpoint != pass.batch.checkpoints.end();
+    const size_t kept_end = any_left ? checkpoint->token + 1 : tokens.size();
+    const size_t most_end = std::min(kept_end, begin + std::min(most, tokens.size() - begin));
     size_t end = begin + 1;
-    while (end < std::min(tokens.size(), begin + most) &&
-           tokens[end].sequence == tokens[end - 1].sequence) {
-      ++end;
-    }
+    while (end < most_end && tokens[end].sequence == tokens[end - 1].sequence) ++end;
     work(Range{begin, end});
+    if (any_left && end == kept_end) {
+      keep(tokens[end - 1], checkpoint->slot);
+      ++checkpoint;
+    }
     begin = end;
+  }
+}
+
+// From one slot to another: rows that are `stride` apart.
+inline void copy_state(const float* from, float* to, size_t rows, size_t stride, size_t columns) {
+  for (size_t row = 0; row < rows; ++row) {
+    std::copy_n(from + row * stride, columns, to + row * stride);
   }
 }
 

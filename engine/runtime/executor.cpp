@@ -40,6 +40,15 @@ void check_states(const Batch& batch, size_t slot_count) {
     CHECK(copy.from < slot_count && copy.to < slot_count && copy.from != copy.to,
           "a state is copied from slot {} to {} of {}", copy.from, copy.to, slot_count);
   }
+  for (size_t index = 0; index < batch.checkpoints.size(); ++index) {
+    const auto [token, slot] = batch.checkpoints[index];
+    CHECK(token < batch.tokens.size() && (index == 0 || token > batch.checkpoints[index - 1].token),
+          "a state is kept behind token {} of {}, out of order", token, batch.tokens.size());
+    CHECK(slot < slot_count && std::ranges::count(batch.state_slots, slot) == 0,
+          "a state is kept in slot {} of {}, a sequence's own", slot, slot_count);
+    CHECK(std::ranges::count(batch.checkpoints, slot, &Batch::Checkpoint::slot) == 1,
+          "two states are kept in slot {}", slot);
+  }
 }
 
 }  // namespace

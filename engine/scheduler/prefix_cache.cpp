@@ -248,9 +248,8 @@ std::optional<uint32_t> PrefixCache::checkpoint(BlockId block) const {
 }
 
 std::optional<uint32_t> PrefixCache::add_checkpoint(BlockId block) {
-  CHECK(!blocks_.at(block).state, "block {} gets a second checkpoint", block);
   const auto slot = take_slot();
-  if (slot) keep_state(block, *slot);
+  if (slot) put_checkpoint(block, *slot);
   return slot;
 }
 
@@ -261,7 +260,7 @@ std::optional<uint32_t> PrefixCache::move_checkpoint(BlockId from, BlockId to) {
   if (!slots_.is_idle(slot)) return {};
   slots_.hold(slot);
   drop_checkpoint(from);
-  keep_state(to, slot);
+  put_checkpoint(to, slot);
   return slot;
 }
 
@@ -273,9 +272,9 @@ void PrefixCache::drop_checkpoint(BlockId block) {
   slots_.drop(std::exchange(blocks_.at(block).state, std::nullopt).value());
 }
 
-// A slot with one holder, which it loses.
-void PrefixCache::keep_state(BlockId id, uint32_t slot) {
+void PrefixCache::put_checkpoint(BlockId id, uint32_t slot) {
   Block& block = blocks_.at(id);
+  CHECK(!block.state, "block {} gets a second checkpoint", id);
   slots_.keep(slot, id, block.scope.owner, pages_saved(id));
   block.state = slot;
   slots_.release(slot);

@@ -93,8 +93,11 @@ class PrefixCache {
   // A slot, without holders, for the state behind a known block that has none. None if all slots
   // are held.
   std::optional<uint32_t> add_checkpoint(BlockId block);
-  // The same, in the slot of another block's checkpoint. None, and nothing happens, where that is
-  // gone, or held, or others go on from that block.
+  // A slot with one holder becomes the checkpoint of a known block that has none, and is held no
+  // more.
+  void put_checkpoint(BlockId block, uint32_t slot);
+  // As add_checkpoint(), in the slot of another block's checkpoint. None, and nothing happens,
+  // where that is gone, or held, or others go on from that block.
   std::optional<uint32_t> move_checkpoint(BlockId from, BlockId to);
   // The checkpoint of a block has been found.
   void use_checkpoint(BlockId block);
@@ -165,7 +168,6 @@ class PrefixCache {
   void tell_stored(const Block& block);
   void remove(BlockId id);
   void remove_empty(BlockId id);
-  void keep_state(BlockId id, uint32_t slot);
   size_t pages_saved(BlockId id) const;
 
   std::vector<AttentionWindow> windows_;  // by group

@@ -364,8 +364,7 @@ size_t Scheduler::fitting_tokens(const Sequence& sequence, const Budget& left,
     const size_t all = sequence.tokens.size();
     return all <= left.tokens && all - logits_begin(sequence, all) <= rows_left ? all : 0;
   }
-  const size_t stretch = pages_.next_checkpoint(sequence).value_or(sequence.stretch_end());
-  size_t count = std::min(stretch - sequence.computed, left.tokens);
+  size_t count = std::min(pages_.stretch_end(sequence) - sequence.computed, left.tokens);
   if (sequence.computed < sequence.prompt) {
     const size_t least = is_first ? std::min(count, kPromptChunkLeast) : 0;
     count = std::max(least, prompt_tokens_within(left.work, sequence.computed, count));
@@ -458,6 +457,7 @@ void Scheduler::collect_chunks() {
       const size_t end = begin + sequence->planned;
       const size_t known = sequence->tokens.size();
       if (begin == end || goes_as_generated(*sequence) != generated) continue;
+      if (begin < sequence->prompt) pages_.take_checkpoints(*sequence, end);
       schedule_.chunks.push_back({.sequence = sequence->id,
                                   .begin = begin,
                                   .count = end - begin,
@@ -480,7 +480,6 @@ void Scheduler::computed() {
     Sequence& sequence = at(chunk.sequence);
     const size_t end = chunk.begin + chunk.count - chunk.drafted;
     const bool answers = chunk.begin >= sequence.prompt;
-    const bool keeps_state = answers || pages_.next_checkpoint(sequence) == end;
     if (sequence.wants_all()) {
       sequence.rows_done = std::max(sequence.rows_done, std::min(end, sequence.prompt));
     }
@@ -493,8 +492,9 @@ void Scheduler::computed() {
     sequence.again -= std::min(sequence.again, end - chunk.begin);
     if (!sequence.state_before) {  // otherwise when the draft is accepted
       pages_.publish(sequence, chunk.begin, end);
-      if (keeps_state) pages_.keep_state(sequence, end, answers);
+      if (answers) pages_.keep_answer(sequence, end);
     }
+    pages_.keep_checkpoints(sequence);
     if (answers && chunk.sample) rest_drafts(sequence);
   }
 }

@@ -19,7 +19,8 @@
 //     came much earlier (kOvertaking). Other tenants keep their places.
 //   - Where sequences have states, one that runs has a slot for them. One that has stepped aside
 //     keeps its own until another needs it, and there is no checkpoint to take instead: then the
-//     last in the order gives up its pages as well. A chunk ends where a checkpoint is wanted.
+//     last in the order gives up its pages as well. Checkpoints are kept while a prompt is
+//     computed; of generated tokens that are computed again, a chunk ends where one is wanted.
 //   - Pages are taken as they are needed. When there is none, the last in the order gives up all of
 //     its own and computes its tokens again later: as prompted or generated ones, what they were.
 //   - Drafted tokens (docs/speculation.md) get what a pass has left: tokens, rows and pages. No
@@ -214,6 +215,11 @@ class Scheduler {
   // The slot of the sequence's states, of one that is part of a pass, in which they are once the
   // pass's copies have been made; none: it has no states.
   std::optional<uint32_t> state(SequenceId sequence) const;
+  // For a sequence that is part of the open pass: the slots to which its states are copied while
+  // its chunk is computed, each behind so many of its tokens, in order.
+  std::span<const SlotBehind> new_checkpoints(SequenceId sequence) const {
+    return sequences_.at(sequence).new_checkpoints;
+  }
   // The number of prompt tokens that were found in the prefix cache.
   size_t cached_tokens(SequenceId sequence) const;
 

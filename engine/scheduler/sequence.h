@@ -46,6 +46,12 @@ struct PageTable {
   std::span<const uint32_t> held() const { return std::span(pages).subspan(given_back); }
 };
 
+// A slot for the state behind so many tokens of a sequence.
+struct SlotBehind {
+  uint32_t slot = 0;
+  size_t tokens = 0;
+};
+
 struct Sequence {
   SequenceId id = 0;
   std::string tenant_name;
@@ -71,17 +77,15 @@ struct Sequence {
   // The checkpoint, held, that its state is to be copied from: before it is computed next. It has
   // no slot of its own then.
   std::optional<uint32_t> state_source;
-  // While a draft is computed and verified: the slot of the state from before, behind so many
-  // tokens, with which the sequence goes on if a token is rejected.
-  struct StateBefore {
-    uint32_t slot = 0;
-    size_t tokens = 0;
-  };
-  std::optional<StateBefore> state_before;
+  // While a draft is computed and verified: the slot of the state from before, with which the
+  // sequence goes on if a token is rejected.
+  std::optional<SlotBehind> state_before;
+  // The slots, held, in which the pass that is open leaves checkpoints of it; in order.
+  std::vector<SlotBehind> new_checkpoints;
   size_t again = 0;             // computed again for that: so many tokens before the last known one
   std::vector<BlockId> blocks;  // of its first pages, as far as they are known
   std::vector<PrefixKey> keys;  // of the root and of its first full pages
-  size_t checkpoint = 0;        // pages before the last checkpoint that it has found or made
+  size_t checkpoint = 0;        // pages before the last one that it has found or made
   size_t fork = 0;              // pages before where known blocks without one were seen to end
   BlockId answer_checkpoint = 0;  // whose checkpoint moves on with the answer; 0: none
 
@@ -116,8 +120,6 @@ struct Sequence {
   // One token that was generated is to be computed, and what a rejected draft has left to be
   // computed again.
   bool streams() const { return computed >= prompt && computed + again + 1 == tokens.size(); }
-  // End of the slice whose tokens are all prompted or all generated.
-  size_t stretch_end() const { return computed < prompt ? prompt : tokens.size(); }
 };
 
 }  // namespace lockstep

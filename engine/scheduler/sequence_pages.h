@@ -80,11 +80,18 @@ class SequencePages {
   // True when the sequence has a slot of its own, or needs none; false: all are held. Checkpoints
   // make way; that one which the sequence is to begin from becomes its own where no other is left.
   bool take_state(Sequence& sequence);
-  // The end, in tokens, of the next page to be computed behind which a checkpoint is wanted.
-  std::optional<size_t> next_checkpoint(const Sequence& sequence) const;
-  // The sequence's state, behind `end` tokens, is kept for the block that they end with, if it is
-  // known and has none: one that is wanted, or, of the generated tokens of an answer, the last.
-  void keep_state(Sequence& sequence, size_t end, bool is_answer);
+  // The end of the tokens that one chunk may have: all are prompted, or all were generated and are
+  // computed again; of these a chunk ends where a checkpoint is wanted.
+  size_t stretch_end(const Sequence& sequence) const;
+  // Before tokens up to `end` are computed: takes slots for the checkpoints that are wanted on the
+  // way, as long as there are any (Sequence::new_checkpoints).
+  void take_checkpoints(Sequence& sequence, size_t end);
+  // They have been computed and are published: each slot is the checkpoint of the block that its
+  // tokens end with, if that is known and has none.
+  void keep_checkpoints(Sequence& sequence);
+  // The state of an answer, behind `end` tokens, is kept for the block that they end with, if it is
+  // known and has none; in the place of the answer's last one, but where one is wanted.
+  void keep_answer(Sequence& sequence, size_t end);
   // The copies to be made before the next pass, in this order. Once.
   std::vector<SlotCopy> take_copies() { return std::exchange(copies_, {}); }
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
@@ -172,6 +179,9 @@ class SequencePages {
                   std::vector<uint32_t>& held, size_t& load_count);
   // With a checkpoint of the last of its blocks.
   void begin_from(Sequence& sequence, BlockId block);
+  std::optional<size_t> next_checkpoint(const Sequence& sequence) const;
+  std::optional<size_t> wanted_page(const Sequence& sequence, size_t done, size_t last) const;
+  BlockId block_before(const Sequence& sequence, size_t page) const;
   bool take_source(Sequence& sequence);
   void release_state(Sequence& sequence);
   void drop_state_before(Sequence& sequence);

@@ -10,8 +10,8 @@
 namespace lockstep {
 namespace {
 
-// Pages that must lie between a checkpoint and the one before it, since a pass ends for its sake:
-// fewer are computed again as fast. A guess, for any machine.
+// Pages that must lie between a checkpoint and the one before it, which may make way for it: fewer
+// are computed again as fast. A guess, for any machine.
 constexpr size_t kLeastPages = 2;
 // The same where nothing is known to end: of the points at distances that double, the first of
 // which is kFirstDistance.
@@ -83,25 +83,40 @@ void SequencePages::accept_draft(Sequence& sequence) {
   const size_t begin = sequence.state_before.value().tokens;
   drop_state_before(sequence);
   publish(sequence, begin, sequence.computed);
-  keep_state(sequence, sequence.computed, /*is_answer=*/true);
+  keep_answer(sequence, sequence.computed);
 }
 
 void SequencePages::take_state_back(Sequence& sequence) {
-  const Sequence::StateBefore before = sequence.state_before.value();
+  const SlotBehind before = sequence.state_before.value();
   sequence.state_before.reset();
   cache_.release_slot(std::exchange(sequence.state, before.slot).value());
   sequence.again = sequence.computed - before.tokens;
   sequence.computed = before.tokens;
 }
 
+size_t SequencePages::stretch_end(const Sequence& sequence) const {
+  if (sequence.computed < sequence.prompt) return sequence.prompt;
+  return next_checkpoint(sequence).value_or(sequence.tokens.size());
+}
+
+// The end, in tokens, of the next page to be computed behind which a checkpoint is wanted.
 std::optional<size_t> SequencePages::next_checkpoint(const Sequence& sequence) const {
-  if (!has_states() || rules_.shares_none) return std::nullopt;
   const size_t done = sequence.computed / rules_.page_tokens;
+  const auto page = wanted_page(sequence, done, sequence.checkpoint);
+  if (!page) return std::nullopt;
+  return *page * rules_.page_tokens;
+}
+
+// The first page of those behind `done` behind which a checkpoint is wanted, where the last one is
+// behind `last` pages.
+std::optional<size_t> SequencePages::wanted_page(const Sequence& sequence, size_t done,
+                                                 size_t last) const {
+  if (!has_states() || rules_.shares_none) return std::nullopt;
   const bool in_prompt = sequence.computed < sequence.prompt || !rules_.share_generated;
   const size_t end = (in_prompt ? sequence.prompt : sequence.tokens.size()) / rules_.page_tokens;
   std::optional<size_t> next;
   const auto want = [&](size_t page, size_t pages_least) {
-    if (page <= done || page > end || page < sequence.checkpoint + pages_least) return;
+    if (page <= done || page > end || page < last + pages_least) return;
     next = std::min(next.value_or(page), page);
   };
   const auto want_within = [&](size_t page) {
@@ -115,22 +130,54 @@ std::optional<size_t> SequencePages::next_checkpoint(const Sequence& sequence) c
     want_within(distance);
     want_within(end - distance);
   }
-  if (!next) return std::nullopt;
-  return *next * rules_.page_tokens;
+  return next;
 }
 
-void SequencePages::keep_state(Sequence& sequence, size_t end, bool is_answer) {
-  const size_t page = end / rules_.page_tokens;
-  if (!has_states() || end % rules_.page_tokens != 0 || sequence.blocks.size() < page) return;
+void SequencePages::take_checkpoints(Sequence& sequence, size_t end) {
+  size_t last = sequence.checkpoint;
+  size_t done = sequence.computed / rules_.page_tokens;
+  while (const auto page = wanted_page(sequence, done, last)) {
+    if (*page * rules_.page_tokens > end) return;
+    const auto slot = cache_.take_slot();
+    if (!slot) return;
+    sequence.new_checkpoints.push_back({.slot = *slot, .tokens = *page * rules_.page_tokens});
+    done = last = *page;
+  }
+}
+
+void SequencePages::keep_checkpoints(Sequence& sequence) {
+  for (const SlotBehind& kept : sequence.new_checkpoints) {
+    const size_t page = kept.tokens / rules_.page_tokens;
+    const BlockId block = block_before(sequence, page);
+    if (block != 0) sequence.checkpoint = page;
+    if (block == 0 || cache_.checkpoint(block)) {
+      cache_.release_slot(kept.slot);
+      continue;
+    }
+    cache_.put_checkpoint(block, kept.slot);
+    sequence.answer_checkpoint = 0;
+  }
+  sequence.new_checkpoints.clear();
+}
+
+// The known block that ends before `page`; 0: there is none.
+BlockId SequencePages::block_before(const Sequence& sequence, size_t page) const {
+  if (page == 0 || sequence.blocks.size() < page) return 0;
   const BlockId block = sequence.blocks[page - 1];
-  if (!cache_.is_known(block)) return;
+  return cache_.is_known(block) ? block : 0;
+}
+
+void SequencePages::keep_answer(Sequence& sequence, size_t end) {
+  const size_t page = end / rules_.page_tokens;
+  if (!has_states() || end % rules_.page_tokens != 0) return;
+  const BlockId block = block_before(sequence, page);
+  if (block == 0) return;
   if (!cache_.checkpoint(block)) {
-    std::optional<uint32_t> slot;
-    if (is_answer) slot = cache_.move_checkpoint(sequence.answer_checkpoint, block);
+    auto slot = cache_.move_checkpoint(sequence.answer_checkpoint, block);
     if (!slot) slot = cache_.add_checkpoint(block);
     if (!slot) return;
     copies_.push_back({sequence.state.value(), *slot});
-    sequence.answer_checkpoint = is_answer && !is_doubled_distance(page) ? block : 0;
+    sequence.answer_checkpoint = is_doubled_distance(page) ? 0 : block;
   }
   sequence.checkpoint = page;
 }

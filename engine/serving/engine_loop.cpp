@@ -408,6 +408,10 @@ void EngineLoop::fill_batch(const Schedule& schedule) {
       batch_.page_tables.emplace_back(table.pages);
     }
     if (const auto state = scheduler_.state(chunk.sequence)) batch_.state_slots.push_back(*state);
+    for (const auto& [state_slot, tokens] : scheduler_.new_checkpoints(chunk.sequence)) {
+      const size_t last = batch_.tokens.size() + tokens - 1 - chunk.begin;
+      batch_.checkpoints.push_back({.token = static_cast<uint32_t>(last), .slot = state_slot});
+    }
     generation.cached_tokens = scheduler_.cached_tokens(chunk.sequence);
     if (chunk.first) {
       generation.started = true;

@@ -69,6 +69,12 @@ void check_memory(const Batch& batch) {
   for (const Batch::StateCopy& copy : batch.state_copies) {
     CHECK(copy.from < 8 && copy.to < 8 && copy.from != copy.to, "{} to {}", copy.from, copy.to);
   }
+  std::set<uint32_t> taken = slots;
+  for (const Batch::Checkpoint& kept : batch.checkpoints) {
+    CHECK(kept.slot < kLimits.state_slots && taken.insert(kept.slot).second, "slot {}", kept.slot);
+    CHECK(kept.token < batch.tokens.size(), "a state behind token {}", kept.token);
+    CHECK(&kept == batch.checkpoints.data() || kept.token > (&kept - 1)->token, "out of order");
+  }
   CHECK(batch.given_rows.size() == 3 * batch.tokens.size(), "{} given floats",
         batch.given_rows.size());
   CHECK(batch.logit_tokens.size() <= kLimits.logit_rows, "{} rows", batch.logit_tokens.size());
@@ -119,6 +125,7 @@ std::vector<std::byte> write(FuzzedDataProvider& input) {
   batch.given_rows.resize(floats - std::min(floats, missing), 0.5F);
   for (uint32_t count = below(3); count > 0; --count) {
     batch.state_copies.push_back({below(8), below(8)});
+    batch.checkpoints.push_back({.token = below(16), .slot = below(8)});
     batch.logit_tokens.push_back(below(16));
     batch.cleared_pages.push_back(below(30));
   }

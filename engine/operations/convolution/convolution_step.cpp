@@ -9,6 +9,7 @@
 #include "engine/operations/step_text.h"
 #include "engine/pass/pass.h"
 #include "engine/pass/plain_rows.h"
+#include "engine/pass/sequence_states.h"
 #include "engine/pass/step_rows.h"
 
 namespace lockstep {
@@ -27,12 +28,30 @@ class Convolution {
     }
   }
 
+  // All tokens of the pass.
+  void compute() {
+    const auto compute_run = [&](Range tokens) {
+      for (size_t token = tokens.begin; token < tokens.end; ++token) compute(token);
+    };
+    for_each_run(pass_, pass_.batch.tokens.size(), compute_run,
+                 [&](const BatchToken& token, size_t slot) {
+                   copy_state(state_in(pass_.batch.state_slots[token.sequence]), state_in(slot),
+                              part_.taps - 1, part_.state_stride, columns_.size());
+                 });
+  }
+
+ private:
+  float* state_in(size_t slot) const {
+    return pass_.at(part_.state) + slot * (part_.taps - 1) * part_.state_stride + columns_.begin;
+  }
+  const float* columns_of(const PlainRows& rows, size_t token) const {
+    return rows.rows ? row_of(rows, token, pass_) + columns_.begin : nullptr;
+  }
+
   void compute(size_t token) {
     const BatchToken& where = pass_.batch.tokens[token];
     const size_t ring = part_.taps - 1;
-    float* const state = pass_.at(part_.state) +
-                         pass_.batch.state_slots[where.sequence] * ring * part_.state_stride +
-                         columns_.begin;
+    float* const state = state_in(pass_.batch.state_slots[where.sequence]);
     std::array<const float*, kMostTaps> earlier = {};
     for (size_t tap = 0; tap < ring; ++tap) {
       const size_t behind = ring - tap;
@@ -57,11 +76,6 @@ class Convolution {
     }
     write_output(pass_, values, part_.output, token, columns_,
                  token < pass_.batch.generated_tokens);
-  }
-
- private:
-  const float* columns_of(const PlainRows& rows, size_t token) const {
-    return rows.rows ? row_of(rows, token, pass_) + columns_.begin : nullptr;
   }
 
   const ConvolutionPart& part_;
@@ -97,8 +111,7 @@ void run(const ConvolutionStep& step, const Pass& pass, TaskCounter&) {
     const size_t end =
         std::min(part.columns, (std::clamp(mine.end, first, end_chunk) - first) * kChunkColumns);
     for (size_t column = begin; column < end; column += kConvolvedAtOnce) {
-      Convolution convolution(part, pass, {column, std::min(end, column + kConvolvedAtOnce)});
-      for (size_t token = 0; token < pass.batch.tokens.size(); ++token) convolution.compute(token);
+      Convolution(part, pass, {column, std::min(end, column + kConvolvedAtOnce)}).compute();
     }
     first = end_chunk;
   }

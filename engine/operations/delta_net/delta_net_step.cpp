@@ -46,12 +46,19 @@ class DeltaHead {
 
   // All tokens of the pass.
   void compute() {
-    for_each_run(pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); });
+    for_each_run(
+        pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); },
+        [&](const BatchToken& token, size_t slot) {
+          copy_state(state_of(token), state_in(slot), step_.dimension, step_.state_stride,
+                     columns_.size());
+        });
   }
 
  private:
   float* state_of(const BatchToken& token) const {
-    const size_t slot = pass_.batch.state_slots[token.sequence];
+    return state_in(pass_.batch.state_slots[token.sequence]);
+  }
+  float* state_in(size_t slot) const {
     const size_t row = (slot * step_.head_count() + head_) * step_.dimension;
     return pass_.at(step_.state) + row * step_.state_stride + columns_.begin;
   }

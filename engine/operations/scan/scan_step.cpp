@@ -20,12 +20,22 @@ namespace {
 constexpr size_t kTokensAtOnce = 16;
 
 // The first row of a head's matrix.
-float* state_of(const ScanStep& step, const Pass& pass, const BatchToken& token, size_t head) {
-  const size_t slot = pass.batch.state_slots[token.sequence];
+float* state_in(const ScanStep& step, const Pass& pass, size_t slot, size_t head) {
   const size_t matrix = step.dimension * step.state_stride;
   float* const state = pass.at(step.state);
   return step.is_side_by_side() ? state + slot * matrix + head
                                 : state + (slot * step.head_count() + head) * matrix;
+}
+
+float* state_of(const ScanStep& step, const Pass& pass, const BatchToken& token, size_t head) {
+  return state_in(step, pass, pass.batch.state_slots[token.sequence], head);
+}
+
+// Copies the state of neighbouring heads of one column, or of one head.
+void keep_state(const ScanStep& step, const Pass& pass, const BatchToken& token, size_t slot,
+                Range heads) {
+  copy_state(state_of(step, pass, token, heads.begin), state_in(step, pass, slot, heads.begin),
+             step.dimension, step.state_stride, heads.size() * step.value_dimension);
 }
 
 // Neighbouring heads that one worker computes, and that decay as a whole.
@@ -36,7 +46,13 @@ class ScanHeads {
 
   // All tokens of the pass.
   void compute() {
-    for_each_run(pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); });
+    for_each_run(
+        pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); },
+        [&](const BatchToken& token, size_t slot) {
+          for (size_t head = heads_.begin; head < heads_.end; ++head) {
+            keep_state(step_, pass_, token, slot, {head, head + 1});
+          }
+        });
   }
 
  private:
@@ -103,7 +119,11 @@ class ScanColumns {
 
   // All tokens of the pass.
   void compute() {
-    for_each_run(pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); });
+    for_each_run(
+        pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); },
+        [&](const BatchToken& token, size_t slot) {
+          keep_state(step_, pass_, token, slot, heads_);
+        });
   }
 
  private:

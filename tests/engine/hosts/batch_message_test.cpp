@@ -19,6 +19,9 @@ static bool operator==(const BatchToken& a, const BatchToken& b) {
 static bool operator==(const Batch::StateCopy& a, const Batch::StateCopy& b) {
   return a.from == b.from && a.to == b.to;
 }
+static bool operator==(const Batch::Checkpoint& a, const Batch::Checkpoint& b) {
+  return a.token == b.token && a.slot == b.slot;
+}
 
 namespace {
 
@@ -48,6 +51,11 @@ struct RandomBatch {
       for (size_t copy = below(4); copy > 0; --copy) {
         const size_t from = below(slots.size() - 1);
         batch.state_copies.push_back({slots[from], slots[from + 1]});
+      }
+      for (uint32_t token = 0; token < batch.tokens.size(); ++token) {
+        const size_t next = sequences + batch.checkpoints.size();
+        if (next == slots.size() || below(4) > 0) continue;
+        batch.checkpoints.push_back({.token = token, .slot = slots[next]});
       }
     }
     for (uint32_t token = 0; token < batch.tokens.size(); ++token) {
@@ -103,6 +111,7 @@ void expect_same(const Batch& read, const Batch& written) {
   }
   EXPECT_EQ(read.state_slots, written.state_slots);
   EXPECT_TRUE(read.state_copies == written.state_copies);
+  EXPECT_TRUE(read.checkpoints == written.checkpoints);
   EXPECT_EQ(read.logit_tokens, written.logit_tokens);
   EXPECT_EQ(read.cleared_pages, written.cleared_pages);
   EXPECT_EQ(read.given_rows, written.given_rows);
@@ -133,7 +142,8 @@ TEST(BatchMessage, random_batches_come_back) {
 
 // States of a batch are not looked up where the model has none.
 TEST(BatchMessage, slots_are_left_out_where_there_are_no_states) {
-  const RandomBatch made(1);
+  RandomBatch made(1);
+  made.batch.checkpoints.clear();
   Bytes bytes;
   write_batch(made.batch, bytes);
   BatchLimits limits = kLimits;
@@ -142,6 +152,7 @@ TEST(BatchMessage, slots_are_left_out_where_there_are_no_states) {
   ASSERT_TRUE(received.read(bytes));
   EXPECT_TRUE(received.batch().state_slots.empty());
   EXPECT_TRUE(received.batch().state_copies.empty());
+  EXPECT_TRUE(received.batch().checkpoints.empty());
 }
 
 struct Fault {
@@ -218,6 +229,30 @@ std::vector<Fault> memory_faults() {
          b.batch.state_copies = {{3, 3}};
        },
        "from slot 3 to 3"},
+      {"too many kept", [](auto& b) { b.batch.checkpoints.resize(21); }, "21 states are kept"},
+      {"kept behind no token",
+       [](auto& b) {
+         const auto count = static_cast<uint32_t>(b.batch.tokens.size());
+         b.batch.checkpoints = {{.token = count, .slot = 19}};
+       },
+       "is kept behind token"},
+      {"kept out of order",
+       [](auto& b) {
+         b.batch.state_slots = {0, 1, 2};
+         b.batch.checkpoints = {{.token = 0, .slot = 18}, {.token = 0, .slot = 19}};
+       },
+       "is kept behind token 0"},
+      {"kept in a slot beyond", [](auto& b) { b.batch.checkpoints = {{.token = 0, .slot = 20}}; },
+       "in slot 20 of 20"},
+      {"kept in a sequence's slot",
+       [](auto& b) { b.batch.checkpoints = {{.token = 0, .slot = b.batch.state_slots[1]}}; },
+       "which is another's"},
+      {"two kept in one slot",
+       [](auto& b) {
+         b.batch.state_slots = {0, 1, 2};
+         b.batch.checkpoints = {{.token = 0, .slot = 19}, {.token = 1, .slot = 19}};
+       },
+       "in slot 19, which is another's"},
   };
 }
 
@@ -227,7 +262,7 @@ TEST(BatchMessage, what_a_pass_cannot_compute_is_refused) {
   for (const Fault& fault : faults) {
     SCOPED_TRACE(fault.name);
     uint64_t seed = 0;
-    while (RandomBatch(seed).batch.sequence_count() < 3) ++seed;
+    while (RandomBatch(seed).batch.sequence_count() != 3) ++seed;
     RandomBatch made(seed);
     made.batch.generated_tokens = 0;
     fault.make(made);
@@ -285,6 +320,7 @@ TEST(BatchMessage, the_longest_command_is_that_of_a_full_batch) {
   batch.page_tables.assign(kLimits.sequence_count * kLimits.group_count, table);
   batch.state_slots.resize(kLimits.sequence_count);
   batch.state_copies.resize(4 * kLimits.state_slots);
+  batch.checkpoints.resize(kLimits.state_slots);
   batch.logit_tokens.resize(kLimits.logit_rows);
   batch.cleared_pages.resize(kLimits.page_count);
   Bytes bytes;

@@ -201,6 +201,7 @@ std::vector<std::vector<float>> LoadedModel::compute(std::span<const Piece> piec
   Batch batch = batch_of(pieces);
   batch.generated_tokens = generated;
   batch.state_copies = std::exchange(state_copies_, {});
+  batch.checkpoints = std::exchange(checkpoints_, {});
   value_or_throw(executor_->run(batch));
   std::vector<std::vector<float>> rows;
   for (size_t row = 0; row < batch.tokens.size(); ++row) {

@@ -70,6 +70,11 @@ class LoadedModel {
   // The next pass begins with copying a state from slot to slot, after those that were asked for
   // before.
   void copy_state(uint32_t from, uint32_t to) { state_copies_.push_back({from, to}); }
+  // The next pass keeps in a slot the state behind one of its tokens, by its place in the order of
+  // all pieces; ascending.
+  void keep_state(uint32_t token, uint32_t slot) {
+    checkpoints_.push_back({.token = token, .slot = slot});
+  }
 
   // Adds tokens to sequences in one pass; the logits after every token, [token][vocabulary], in the
   // order given.
@@ -122,6 +127,7 @@ class LoadedModel {
   uint32_t next_page_ = 0;
   uint32_t next_state_ = 0;
   std::vector<Batch::StateCopy> state_copies_;
+  std::vector<Batch::Checkpoint> checkpoints_;
 };
 
 // A row to give with a token: it depends on the token and its position alone.

@@ -327,6 +327,48 @@ TEST(States, that_are_copied_are_gone_on_from_with_the_same_bits) {
   });
 }
 
+// States that are kept within a pass, behind any of its tokens and beside another sequence's, are
+// those of a pass that ends there; and the pass goes on with the same bits.
+TEST(States, that_are_kept_within_a_pass_are_gone_on_from_with_the_same_bits) {
+  const auto tokens = some_tokens(40, 2);
+  const std::span<const TokenId> all = tokens;
+  for_each_graph_with_states([&](const RandomGraphFile& file) {
+    const LogitRows expected =
+        LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
+    size_t workers = 1;
+    for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}, {3, 1}, {1, 5}}) {
+      SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
+      LoadedModel model(file.path(), file.model(), {.workers = workers++, .shares = shares});
+      auto mine = model.new_sequence(tokens.size());
+      auto other = model.new_sequence(tokens.size());
+      constexpr std::array<uint32_t, 7> kKept = {0, 1, 6, 15, 16, 29, 36};  // of each piece
+      constexpr uint32_t kEach = 37;
+      uint32_t slot = 20;
+      for (const uint32_t piece : {0U, 1U}) {
+        for (const uint32_t token : kKept) model.keep_state(piece * kEach + token, slot++);
+      }
+      const LogitRows rows = model.compute(
+          std::vector<LoadedModel::Piece>{{mine, all.first(kEach)}, {other, all.first(kEach)}});
+      const auto first = expected.begin();
+      expect_same_bits(LogitRows(first, first + kEach),
+                       LogitRows(rows.begin(), rows.begin() + kEach));
+      expect_same_bits(LogitRows(first, first + kEach),
+                       LogitRows(rows.begin() + kEach, rows.end()));
+      slot = 20;
+      for (LoadedModel::Sequence next : {mine, other}) {
+        for (const uint32_t token : kKept) {
+          SCOPED_TRACE(fmt::format("slot {} behind token {}", slot, token));
+          next.state = slot++;
+          next.length = token + 1;
+          expect_same_bits(
+              LogitRows(first + token + 1, expected.end()),
+              model.compute(std::vector<LoadedModel::Piece>{{next, all.subspan(token + 1)}}));
+        }
+      }
+    }
+  });
+}
+
 // The bytes of a slot: rows are an odd number of cache lines apart, as activations' are.
 size_t expected_slot_bytes(const Graph& graph, const Split& split, size_t rank) {
   size_t bytes = 0;

@@ -49,6 +49,12 @@ class Passes {
     const Schedule& schedule = next();
     for (const Chunk& chunk : schedule.chunks) chunks[chunk.sequence] = chunk;
     copies = schedule.state_copies;
+    checkpoints.clear();
+    for (const auto& [id, chunk] : chunks) {
+      for (const SlotBehind& kept : scheduler.new_checkpoints(id)) {
+        checkpoints[id].push_back(kept.tokens);
+      }
+    }
     ++passes;
     if (chunks.empty()) return chunks;
     scheduler.computed();
@@ -73,7 +79,9 @@ class Passes {
   Scheduler scheduler;
   double now = 0;
   size_t passes = 0;
-  std::vector<SlotCopy> copies;                // of the last pass
+  std::vector<SlotCopy> copies;  // of the last pass
+  // The tokens behind which the last pass has left checkpoints.
+  std::map<SequenceId, std::vector<size_t>> checkpoints;
   std::map<SequenceId, size_t> most;           // passes that sample, until it ends
   std::map<SequenceId, size_t> first_sampled;  // the pass
 

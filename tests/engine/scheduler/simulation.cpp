@@ -302,45 +302,6 @@ void Simulation::check_pages() {
   EXPECT_EQ(cache.pool().free_count() + idle + holders.size(), limits_.page_count);
 }
 
-// No slot is two sequences' own, or a sequence's and a checkpoint; and none is lost.
-void Simulation::check_slots() {
-  const StateSlots& slots = scheduler_->slots();
-  std::set<uint32_t> own;
-  size_t before_drafts = 0;
-  for (const auto& [id, life] : live_) {
-    const auto slot = scheduler_->state(id);
-    if (!slot) continue;
-    ASSERT_LT(*slot, limits_.state_slots);
-    EXPECT_TRUE(own.insert(*slot).second) << "slot " << *slot << " is of two sequences";
-    EXPECT_EQ(slots.block(*slot), 0U) << "slot " << *slot << " is a sequence's and a checkpoint";
-    EXPECT_EQ(slots.pool().holders(*slot), 1U);
-    // In the middle of a pass, one with the state from before its draft.
-    if (!scheduler_->drafts(id).empty()) ++before_drafts;
-  }
-  size_t checkpoints = 0;
-  size_t others = 0;  // checkpoints that have been forgotten, and that sequences are to begin from
-  for (uint32_t slot = 0; slot < limits_.state_slots; ++slot) {
-    const BlockId block = slots.block(slot);
-    checkpoints += block != 0 ? 1 : 0;
-    others += block == 0 && !own.contains(slot) && slots.pool().holders(slot) > 0 ? 1 : 0;
-    if (block != 0) {
-      EXPECT_EQ(scheduler_->cache().checkpoint(block), slot);
-    }
-  }
-  EXPECT_EQ(slots.checkpoint_count(), checkpoints);
-  EXPECT_GE(others, before_drafts);
-  EXPECT_TRUE(others == before_drafts || discarded_ > 0 || evictions() > 0);
-  EXPECT_EQ(slots.pool().free_count() + own.size() + checkpoints + others, limits_.state_slots);
-}
-
-void Simulation::copy_states(std::span<const SlotCopy> copies) {
-  for (const SlotCopy& copy : copies) {
-    ASSERT_LT(std::max(copy.from, copy.to), limits_.state_slots);
-    EXPECT_NE(copy.from, copy.to);
-    states_[copy.to] = states_[copy.from];
-  }
-}
-
 uint64_t Simulation::root_value(const Life& life) {
   const std::hash<std::string> hash;
   return mixed(hash(life.asked.scope.owner) * 31 + hash(life.asked.scope.salt));
@@ -411,9 +372,16 @@ void Simulation::compute(const Chunk& chunk) {
   uint64_t value = root_value(life);
   const size_t end = chunk.begin + chunk.count;
   uint64_t before = value;  // at the chunk's beginning
+  auto kept = scheduler_->new_checkpoints(chunk.sequence);
+  std::vector<uint64_t> kept_values;
   for (size_t position = 0; position < end; ++position) {
     if (position == chunk.begin) before = value;
     value = content(seen, value, position);
+    if (!kept.empty() && kept.front().tokens == position + 1) {
+      EXPECT_GE(position, chunk.begin);
+      kept_values.push_back(value);
+      kept = kept.subspan(1);
+    }
     for (size_t group = 0; group < limits_.windows.size(); ++group) {
       if (position < limits_.windows[group].first_seen(chunk.begin)) continue;
       uint64_t& there = cell(chunk.sequence, group, position);
@@ -427,27 +395,11 @@ void Simulation::compute(const Chunk& chunk) {
       }
     }
   }
-  compute_state(chunk, before, value);
+  EXPECT_TRUE(kept.empty()) << "a checkpoint behind the chunk, or out of order";
+  compute_state(chunk, before, value, kept_values);
   life.started = true;
   if (chunk.begin < life.asked.prompt.size()) life.rows_done = std::max(life.rows_done, end);
   note_contents(chunk, end - chunk.drafted);
-}
-
-// The chunk of a sequence that begins takes any state for none.
-void Simulation::compute_state(const Chunk& chunk, uint64_t before, uint64_t after) {
-  const auto slot = scheduler_->state(chunk.sequence);
-  ASSERT_EQ(slot.has_value(), limits_.state_slots > 0);
-  if (!slot) return;
-  ASSERT_LT(*slot, limits_.state_slots);
-  State& state = states_[*slot];
-  if (chunk.begin > 0) {
-    ASSERT_EQ(state.value, before)
-        << "the state of sequence " << chunk.sequence << " at position " << chunk.begin;
-  } else {
-    state.rests_on.clear();
-  }
-  state.value = after;
-  for (const uint32_t page : held_pages(chunk.sequence)) state.rests_on.insert(contents_[page]);
 }
 
 // The contents of its pages rest on those of the pages before them, in all groups.

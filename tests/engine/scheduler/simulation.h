@@ -31,6 +31,7 @@ class Simulation {
   uint64_t discarded() const { return discarded_; }
   // Checkpoints of states that were gone on from, and that had made way.
   uint64_t state_hits() const { return scheduler_->counters().state_hits; }
+  uint64_t new_checkpoints() const { return new_checkpoints_; }
   uint64_t checkpoint_evictions() const { return scheduler_->slots().eviction_count(); }
   // Drafted tokens.
   uint64_t accepted() const { return accepted_; }
@@ -130,7 +131,9 @@ class Simulation {
   void clear(std::span<const uint32_t> pages);
   void copy_states(std::span<const SlotCopy> copies);
   void compute(const Chunk& chunk);
-  void compute_state(const Chunk& chunk, uint64_t before, uint64_t after);
+  // `kept`: what stands for the tokens before each of its new checkpoints.
+  void compute_state(const Chunk& chunk, uint64_t before, uint64_t after,
+                     std::span<const uint64_t> kept);
   void ask_for_promise(const Schedule& schedule);
   void compute_promised();
   bool write_promised(const Chunk& chunk);
@@ -180,6 +183,7 @@ class Simulation {
   uint64_t accepted_ = 0;
   uint64_t rejected_ = 0;
   uint64_t rejected_with_states_ = 0;
+  uint64_t new_checkpoints_ = 0;
   uint64_t waits_ = 0;
   uint64_t promises_kept_ = 0;
   uint64_t promises_broken_ = 0;

@@ -24,6 +24,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   uint64_t overdue = 0;
   uint64_t discarded = 0;
   uint64_t state_hits = 0;
+  uint64_t new_checkpoints = 0;
   uint64_t checkpoint_evictions = 0;
   uint64_t accepted = 0;
   uint64_t rejected = 0;
@@ -45,6 +46,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
     overdue += life.overdue();
     discarded += life.discarded();
     state_hits += life.state_hits();
+    new_checkpoints += life.new_checkpoints();
     checkpoint_evictions += life.checkpoint_evictions();
     accepted += life.accepted();
     rejected += life.rejected();
@@ -64,6 +66,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(overdue, tried_cases(1'000U));
   EXPECT_GT(discarded, tried_cases(1'000U));
   EXPECT_GT(state_hits, tried_cases(500U));
+  EXPECT_GT(new_checkpoints, tried_cases(2'000U));
   EXPECT_GT(checkpoint_evictions, tried_cases(1'000U));
   EXPECT_GT(accepted, tried_cases(10'000U));
   EXPECT_GT(rejected, tried_cases(10'000U));
