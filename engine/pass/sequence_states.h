@@ -1,5 +1,4 @@
-// A matrix of each head that is kept from token to token of a sequence: what operations with one
-// share.
+// Rows that are kept from token to token of a sequence: what operations with a state share.
 #pragma once
 
 #include <algorithm>

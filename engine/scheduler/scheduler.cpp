@@ -479,7 +479,6 @@ void Scheduler::computed() {
     if (chunk.ended) continue;
     Sequence& sequence = at(chunk.sequence);
     const size_t end = chunk.begin + chunk.count - chunk.drafted;
-    const bool answers = chunk.begin >= sequence.prompt;
     if (sequence.wants_all()) {
       sequence.rows_done = std::max(sequence.rows_done, std::min(end, sequence.prompt));
     }
@@ -492,10 +491,13 @@ void Scheduler::computed() {
     sequence.again -= std::min(sequence.again, end - chunk.begin);
     if (!sequence.state_before) {  // otherwise when the draft is accepted
       pages_.publish(sequence, chunk.begin, end);
-      if (answers) pages_.keep_answer(sequence, end);
     }
     pages_.keep_checkpoints(sequence);
-    if (answers && chunk.sample) rest_drafts(sequence);
+    if (chunk.begin >= sequence.prompt && chunk.sample) rest_drafts(sequence);
+  }
+  // Slots that new checkpoints have held during the pass may make way by now.
+  for (const Chunk& chunk : schedule_.chunks) {
+    if (!chunk.ended) pages_.keep_answer(at(chunk.sequence));
   }
 }
 
@@ -590,10 +592,6 @@ std::span<const PageTable> Scheduler::tables(SequenceId id) const {
 
 std::optional<uint32_t> Scheduler::state(SequenceId id) const {
   return sequences_.at(id).state;
-}
-
-size_t Scheduler::cached_tokens(SequenceId id) const {
-  return sequences_.at(id).cached;
 }
 
 }  // namespace lockstep

@@ -221,7 +221,7 @@ class Scheduler {
     return sequences_.at(sequence).new_checkpoints;
   }
   // The number of prompt tokens that were found in the prefix cache.
-  size_t cached_tokens(SequenceId sequence) const;
+  size_t cached_tokens(SequenceId sequence) const { return sequences_.at(sequence).cached; }
 
   size_t running_count() const { return running_.size(); }
   size_t waiting_count() const { return queue_.waiting_count(); }

@@ -84,14 +84,15 @@ class SequencePages {
   // computed again; of these a chunk ends where a checkpoint is wanted.
   size_t stretch_end(const Sequence& sequence) const;
   // Before tokens up to `end` are computed: takes slots for the checkpoints that are wanted on the
-  // way, as long as there are any (Sequence::new_checkpoints).
+  // way and are not there yet, as long as there are any (Sequence::new_checkpoints).
   void take_checkpoints(Sequence& sequence, size_t end);
   // They have been computed and are published: each slot is the checkpoint of the block that its
   // tokens end with, if that is known and has none.
   void keep_checkpoints(Sequence& sequence);
-  // The state of an answer, behind `end` tokens, is kept for the block that they end with, if it is
-  // known and has none; in the place of the answer's last one, but where one is wanted.
-  void keep_answer(Sequence& sequence, size_t end);
+  // The state of an answer that ends at a border is kept for the block before that, if it is known
+  // and has none; in the place of the answer's last one, but where one is wanted. Not during a
+  // draft, and not of a prompt.
+  void keep_answer(Sequence& sequence);
   // The copies to be made before the next pass, in this order. Once.
   std::vector<SlotCopy> take_copies() { return std::exchange(copies_, {}); }
   // Tokens have been computed: pages that are full become known, or give way to the same ones of
@@ -124,7 +125,8 @@ class SequencePages {
   }
 
   // Adds the keys of what others may wait for while the sequence is computed up to `end`: of the
-  // pages that it fills. With states, of the page behind which its next checkpoint will be.
+  // pages that it fills. With states, of the page behind which the first of its next checkpoints
+  // will be: whoever shares a later one shares that.
   void add_awaited_keys(Sequence& sequence, size_t end, std::vector<PrefixKey>& keys) const;
   // Whether the sequence can begin behind one of these pages when it is known: its first uncomputed
   // one, or, with states, any behind that.

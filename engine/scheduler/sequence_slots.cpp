@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <optional>
+#include <ranges>
 #include <utility>
+#include <vector>
 
 #include "engine/scheduler/sequence_pages.h"
 
@@ -83,7 +85,7 @@ void SequencePages::accept_draft(Sequence& sequence) {
   const size_t begin = sequence.state_before.value().tokens;
   drop_state_before(sequence);
   publish(sequence, begin, sequence.computed);
-  keep_answer(sequence, sequence.computed);
+  keep_answer(sequence);
 }
 
 void SequencePages::take_state_back(Sequence& sequence) {
@@ -134,14 +136,29 @@ std::optional<size_t> SequencePages::wanted_page(const Sequence& sequence, size_
 }
 
 void SequencePages::take_checkpoints(Sequence& sequence, size_t end) {
+  const size_t first = sequence.computed / rules_.page_tokens;
+  // No page becomes known behind one that has been forgotten.
+  if (!has_states() || sequence.blocks.size() != first) return;
+  KnownBlocks known = known_blocks(sequence, first);
+  if (!known.goes_on) return;
+  std::vector<size_t> wanted;  // of blocks without one
   size_t last = sequence.checkpoint;
-  size_t done = sequence.computed / rules_.page_tokens;
-  while (const auto page = wanted_page(sequence, done, last)) {
-    if (*page * rules_.page_tokens > end) return;
+  size_t walked = first;
+  while (const auto page = wanted_page(sequence, std::max(first, last), last)) {
+    if (*page * rules_.page_tokens > end) break;
+    for (last = *page; walked < last; ++walked) step(known, sequence, walked);
+    if (has_checkpoint(known.block)) {
+      sequence.checkpoint = last;
+    } else {
+      wanted.push_back(last);
+    }
+  }
+  // Where slots are few the last one goes first: the next turn begins from the end of a prompt.
+  for (const size_t page : wanted | std::views::reverse) {
     const auto slot = cache_.take_slot();
-    if (!slot) return;
-    sequence.new_checkpoints.push_back({.slot = *slot, .tokens = *page * rules_.page_tokens});
-    done = last = *page;
+    if (!slot) break;
+    sequence.new_checkpoints.insert(sequence.new_checkpoints.begin(),
+                                    {.slot = *slot, .tokens = page * rules_.page_tokens});
   }
 }
 
@@ -149,7 +166,7 @@ void SequencePages::keep_checkpoints(Sequence& sequence) {
   for (const SlotBehind& kept : sequence.new_checkpoints) {
     const size_t page = kept.tokens / rules_.page_tokens;
     const BlockId block = block_before(sequence, page);
-    if (block != 0) sequence.checkpoint = page;
+    if (block != 0) sequence.checkpoint = std::max(sequence.checkpoint, page);
     if (block == 0 || cache_.checkpoint(block)) {
       cache_.release_slot(kept.slot);
       continue;
@@ -167,9 +184,11 @@ BlockId SequencePages::block_before(const Sequence& sequence, size_t page) const
   return cache_.is_known(block) ? block : 0;
 }
 
-void SequencePages::keep_answer(Sequence& sequence, size_t end) {
+void SequencePages::keep_answer(Sequence& sequence) {
+  const size_t end = sequence.computed;
   const size_t page = end / rules_.page_tokens;
   if (!has_states() || end % rules_.page_tokens != 0) return;
+  if (end <= sequence.prompt || sequence.state_before) return;
   const BlockId block = block_before(sequence, page);
   if (block == 0) return;
   if (!cache_.checkpoint(block)) {

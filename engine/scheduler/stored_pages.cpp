@@ -205,10 +205,13 @@ bool SequencePages::is_short_of_clean_pages() const {
   return cache_.clean_count() < std::min(wanted, cache_.pool().page_count() / 2);
 }
 
-// In a pass each running sequence takes one at most, for a checkpoint or for the state from before
-// its draft, and there are three slots for each sequence at least.
+// In a pass each running sequence takes one at most, for its answer or for the state from before
+// its draft, and there are three slots for each sequence at least. Beside that prompts take some:
+// one for four pages, and for their ends.
 bool SequencePages::is_short_of_clean_slots() const {
-  return cache_.slots().clean_count() < (rules_.state_slots + 2) / 3;
+  const size_t slots = rules_.state_slots;
+  const size_t wanted = (slots + 2) / 3 + rules_.pass_tokens / rules_.page_tokens / 4 + 1;
+  return cache_.slots().clean_count() < std::min(wanted, (slots + 1) / 2);
 }
 
 std::optional<std::pair<size_t, uint32_t>> SequencePages::unsaved_page(BlockId block) const {

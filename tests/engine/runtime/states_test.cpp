@@ -330,39 +330,52 @@ TEST(States, that_are_copied_are_gone_on_from_with_the_same_bits) {
 // States that are kept within a pass, behind any of its tokens and beside another sequence's, are
 // those of a pass that ends there; and the pass goes on with the same bits.
 TEST(States, that_are_kept_within_a_pass_are_gone_on_from_with_the_same_bits) {
-  const auto tokens = some_tokens(40, 2);
-  const std::span<const TokenId> all = tokens;
+  constexpr std::array<uint32_t, 7> kKept = {0, 1, 6, 15, 16, 29, 36};  // of each piece
+  constexpr uint32_t kEach = 37;
+  struct Text {
+    std::vector<TokenId> tokens;
+    uint32_t begin = 0;  // of its piece
+    LogitRows expected = {};
+
+    LogitRows expected_rows(size_t first, size_t count) const {
+      const auto rows = expected.begin() + static_cast<ptrdiff_t>(first);
+      return {rows, rows + static_cast<ptrdiff_t>(count)};
+    }
+  };
+  std::array<Text, 2> texts = {Text{some_tokens(40, 2), 0}, Text{some_tokens(45, 3), 5}};
   for_each_graph_with_states([&](const RandomGraphFile& file) {
-    const LogitRows expected =
-        LoadedModel(file.path(), file.model(), {}).compute_alone(tokens, 128);
+    for (Text& text : texts) {
+      text.expected = LoadedModel(file.path(), file.model(), {}).compute_alone(text.tokens, 128);
+    }
     size_t workers = 1;
     for (const std::vector<double>& shares : {std::vector<double>{1}, {1, 1}, {3, 1}, {1, 5}}) {
       SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
       LoadedModel model(file.path(), file.model(), {.workers = workers++, .shares = shares});
-      auto mine = model.new_sequence(tokens.size());
-      auto other = model.new_sequence(tokens.size());
-      constexpr std::array<uint32_t, 7> kKept = {0, 1, 6, 15, 16, 29, 36};  // of each piece
-      constexpr uint32_t kEach = 37;
+      std::array sequences = {model.new_sequence(40), model.new_sequence(45)};
+      const auto piece = [&](size_t text, size_t begin, size_t count) {
+        const std::span<const TokenId> tokens = texts[text].tokens;
+        return LoadedModel::Piece{sequences[text], tokens.subspan(begin, count)};
+      };
+      model.compute(std::vector{piece(1, 0, texts[1].begin)});
       uint32_t slot = 20;
-      for (const uint32_t piece : {0U, 1U}) {
-        for (const uint32_t token : kKept) model.keep_state(piece * kEach + token, slot++);
+      for (const uint32_t text : {0U, 1U}) {
+        for (const uint32_t token : kKept) model.keep_state(text * kEach + token, slot++);
       }
       const LogitRows rows = model.compute(
-          std::vector<LoadedModel::Piece>{{mine, all.first(kEach)}, {other, all.first(kEach)}});
-      const auto first = expected.begin();
-      expect_same_bits(LogitRows(first, first + kEach),
-                       LogitRows(rows.begin(), rows.begin() + kEach));
-      expect_same_bits(LogitRows(first, first + kEach),
-                       LogitRows(rows.begin() + kEach, rows.end()));
+          std::vector{piece(0, texts[0].begin, kEach), piece(1, texts[1].begin, kEach)});
       slot = 20;
-      for (LoadedModel::Sequence next : {mine, other}) {
+      for (const size_t text : {0U, 1U}) {
+        const auto first = rows.begin() + static_cast<ptrdiff_t>(text * kEach);
+        expect_same_bits(texts[text].expected_rows(texts[text].begin, kEach),
+                         LogitRows(first, first + kEach));
         for (const uint32_t token : kKept) {
-          SCOPED_TRACE(fmt::format("slot {} behind token {}", slot, token));
-          next.state = slot++;
-          next.length = token + 1;
-          expect_same_bits(
-              LogitRows(first + token + 1, expected.end()),
-              model.compute(std::vector<LoadedModel::Piece>{{next, all.subspan(token + 1)}}));
+          SCOPED_TRACE(fmt::format("slot {} behind token {} of text {}", slot, token, text));
+          const size_t begin = texts[text].begin + token + 1;
+          const size_t count = texts[text].tokens.size() - begin;
+          sequences[text].state = slot++;
+          sequences[text].length = begin;
+          expect_same_bits(texts[text].expected_rows(begin, count),
+                           model.compute(std::vector{piece(text, begin, count)}));
         }
       }
     }

@@ -72,11 +72,40 @@ TEST(Checkpoints, of_a_prompt_are_as_many_as_there_are_slots) {
   SchedulerLimits limits = limits_with_states(3);
   limits.sequence_count = 1;
   Passes passes(limits, 128);
-  EXPECT_EQ(checkpoint_ends(passes, prompt_of(82, 82, 0)), (std::vector<size_t>{32, 48}));
+  // The end comes first.
+  EXPECT_EQ(checkpoint_ends(passes, prompt_of(82, 82, 0)), (std::vector<size_t>{64, 80}));
   EXPECT_EQ(passes.scheduler.slots().checkpoint_count(), 2U);
   // Those of a prompt before it make way.
-  EXPECT_EQ(checkpoint_ends(passes, prompt_of(0, 82, 500)), (std::vector<size_t>{32, 48}));
+  EXPECT_EQ(checkpoint_ends(passes, prompt_of(0, 82, 500)), (std::vector<size_t>{64, 80}));
   EXPECT_EQ(passes.scheduler.slots().checkpoint_count(), 2U);
+}
+
+// Rows of all tokens are asked for, so all are computed again; what they leave is there.
+TEST(Checkpoints, that_are_there_take_no_slots) {
+  Passes passes(limits_with_states(7), 128);
+  EXPECT_EQ(checkpoint_ends(passes, prompt_of(82, 82, 0)), (std::vector<size_t>{32, 48, 64, 80}));
+  for (int turn = 0; turn < 3; ++turn) {
+    NewSequence again = prompt_of(82, 82, 0);
+    again.wanted = Wanted::kAllHidden;
+    again.most_tokens = 82;
+    EXPECT_EQ(checkpoint_ends(passes, again), std::vector<size_t>());
+  }
+  EXPECT_EQ(passes.scheduler.counters().prompt_tokens, 4 * 82U);
+  EXPECT_EQ(passes.scheduler.slots().checkpoint_count(), 4U);
+  EXPECT_EQ(passes.scheduler.slots().eviction_count(), 0U);
+  EXPECT_EQ(passes.scheduler.slots().pool().free_count(), 3U);
+}
+
+// Two prompts that are alike come to the same end in one pass: the last page is computed by each.
+TEST(Checkpoints, of_one_block_become_one) {
+  Passes passes(limits_with_states(20), 128);
+  const SequenceId first = passes.scheduler.add(prompt_of(8, 8, 0), 0);
+  const SequenceId second = passes.scheduler.add(prompt_of(8, 8, 0), 0);
+  passes.pass();
+  EXPECT_EQ(passes.checkpoints[first], std::vector<size_t>{8});
+  EXPECT_EQ(passes.checkpoints[second], std::vector<size_t>{8});
+  EXPECT_EQ(passes.scheduler.slots().checkpoint_count(), 1U);
+  EXPECT_EQ(passes.scheduler.slots().pool().free_count(), 17U);  // two are the sequences' own
 }
 
 TEST(Checkpoints, are_gone_on_from_wherever_a_prompt_is_edited) {
