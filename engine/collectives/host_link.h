@@ -11,7 +11,8 @@
 
 namespace lockstep {
 
-// One thread at a time, but for shut_down(). exchange() neither allocates nor locks.
+// One thread at a time for all links of a host, but for shut_down(). exchange() neither allocates
+// nor locks.
 class HostLink {
  public:
   virtual ~HostLink() = default;
@@ -26,8 +27,8 @@ class HostLink {
 
   // Bytes that travel piece by piece while something else is done, in both directions. What goes
   // this way has gone before exchange() is called, and is received this way as well. It fails as
-  // exchange(), but for silence. It lives as long as the link. Null: all goes by exchange().
-  virtual BytePieces* pieces() { return nullptr; }
+  // exchange(), but for silence. It lives as long as the link.
+  virtual BytePieces& pieces() = 0;
 
   // Any thread, any time: calls in progress and all later ones fail.
   virtual void shut_down() noexcept = 0;

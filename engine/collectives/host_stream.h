@@ -37,6 +37,12 @@ class BytePieces {
   // is.
   virtual Result<size_t> receive_some(std::span<std::byte> in) = 0;
 
+  // Behind all that is exchanged in a pass, either way: whether this host may turn to something
+  // else for any time, since the other one needs no more help for what has come and gone. False:
+  // not yet, so it calls again, for all others in turns until each has been told once. Where the
+  // kernel moves the bytes it is so at once.
+  virtual Result<bool> settle() { return true; }
+
   // For how long the other host may move no byte. Who calls these again and again keeps to it.
   virtual std::chrono::milliseconds patience() const = 0;
 };

@@ -19,7 +19,7 @@ class TcpLink : public HostLink {
   }
   // A connection's buffers have 64 KiB at least, in which two exchanges may lie.
   bool buffers(size_t bytes) const override { return bytes <= kBufferedBytes; }
-  BytePieces* pieces() override { return stream_.get(); }
+  BytePieces& pieces() override { return *stream_; }
   void shut_down() noexcept override { stream_->shut_down(); }
   std::string_view transport() const override { return "tcp"; }
 
@@ -31,7 +31,8 @@ std::string no_obstacle() {
   return {};
 }
 
-Result<std::unique_ptr<HostLink>> make_tcp_link(std::unique_ptr<HostStream> stream, size_t) {
+Result<std::unique_ptr<HostLink>> make_tcp_link(std::unique_ptr<HostStream> stream, size_t,
+                                                HostLink*) {
   return std::make_unique<TcpLink>(std::move(stream));
 }
 

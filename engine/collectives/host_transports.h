@@ -22,8 +22,10 @@ struct HostTransport {
   // there the GPUs' platform says.
   bool joins_gpus;
   // Both hosts call it, with the two ends of one stream, which is the link's from then on.
-  // `bytes_most`: of one exchange in either direction.
-  Result<std::unique_ptr<HostLink>> (*make)(std::unique_ptr<HostStream> stream, size_t bytes_most);
+  // `bytes_most`: of one exchange in either direction. `beside`: a link that this has made for the
+  // same host and group, if there is one; links may share what moves them.
+  Result<std::unique_ptr<HostLink>> (*make)(std::unique_ptr<HostStream> stream, size_t bytes_most,
+                                            HostLink* beside);
 };
 
 // In the order in which "auto" tries those that join no GPUs.

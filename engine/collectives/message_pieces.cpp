@@ -6,8 +6,8 @@
 
 namespace lockstep {
 
-MessagePieces::MessagePieces(MessagePort& port, std::chrono::milliseconds patience)
-    : port_(port), patience_(patience), incoming_(kMessageBytes) {
+MessagePieces::MessagePieces(MessagePort& port, BytePieces& words)
+    : port_(port), words_(words), incoming_(kMessageBytes) {
   for (Slot& slot : slots_) slot.memory.resize(kMessageBytes);
 }
 
@@ -57,6 +57,29 @@ Result<size_t> MessagePieces::receive_some(std::span<std::byte> in) {
     received += piece.size();
   }
   return received;
+}
+
+Result<bool> MessagePieces::settle() {
+  CHECK(on_their_way_ == 0, "{} messages have not gone", on_their_way_);
+  if (taken_ < came_) {
+    return machine_refused("{} bytes more came than the pass has: the hosts' plans differ",
+                           came_ - taken_);
+  }
+  if (auto moved = port_.progress(); !moved) return std::unexpected(moved.error());
+  std::byte word = {};
+  if (!has_said_) {
+    const auto sent = words_.send_some(std::span(&word, 1));
+    if (!sent) return std::unexpected(sent.error());
+    has_said_ = *sent > 0;
+  }
+  if (!has_heard_) {
+    const auto heard = words_.receive_some(std::span(&word, 1));
+    if (!heard) return std::unexpected(heard.error());
+    has_heard_ = *heard > 0;
+  }
+  if (!has_said_ || !has_heard_) return false;
+  has_said_ = has_heard_ = false;
+  return true;
 }
 
 }  // namespace lockstep

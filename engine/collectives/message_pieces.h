@@ -1,6 +1,11 @@
-// Pieces of bytes over a library that sends messages (MPI): what goes is copied into messages that
-// travel by themselves, and what comes is kept until it is taken. So neither host has to know how
-// the other one cuts its bytes, and no memory of a caller is read or written after a call.
+// Pieces of bytes over a library that sends messages (UCX, MPI): what goes is copied into messages
+// that travel by themselves, and what comes is kept until it is taken. So neither host has to know
+// how the other one cuts its bytes, and no memory of a caller is read or written after a call.
+//
+// A message that the library is done with may still lie in this process, and needs it to come by.
+// So at a pass's end each host says that it has all that was to come, and that all of its own has
+// gone: in a word over the connection, which the kernel carries. Who has heard it of all others can
+// go.
 #pragma once
 
 #include <array>
@@ -28,6 +33,9 @@ class MessagePort {
   // The next message if all of it is there: its bytes. `into` is the same memory in every call, may
   // be written to between them, and is as long as the longest message: a longer one is a failure.
   virtual Result<std::optional<size_t>> receive(std::span<std::byte> into) = 0;
+
+  // Moves on what is on its way, over all links of this host.
+  virtual Result<void> progress() = 0;
 };
 
 // One thread at a time.
@@ -37,13 +45,14 @@ class MessagePieces final : public BytePieces {
   static constexpr size_t kMessageBytes = size_t{256} << 10U;
 
   // `port` must outlive all calls; it reads and writes this object's memory for as long as messages
-  // are in progress.
-  MessagePieces(MessagePort& port, std::chrono::milliseconds patience);
+  // are in progress. `words`: the connection, over which nothing else goes.
+  MessagePieces(MessagePort& port, BytePieces& words);
 
   // Bytes count as gone when their message has: the rest begins with what is on its way.
   Result<size_t> send_some(std::span<const std::byte> out) override;
   Result<size_t> receive_some(std::span<std::byte> in) override;
-  std::chrono::milliseconds patience() const override { return patience_; }
+  Result<bool> settle() override;
+  std::chrono::milliseconds patience() const override { return words_.patience(); }
 
  private:
   struct Slot {
@@ -52,14 +61,16 @@ class MessagePieces final : public BytePieces {
   };
 
   MessagePort& port_;
-  const std::chrono::milliseconds patience_;
+  BytePieces& words_;
   std::array<Slot, kSlots> slots_;
   size_t first_ = 0;         // the slot of the oldest message on its way
   size_t on_their_way_ = 0;  // messages
   size_t bytes_on_their_way_ = 0;
   std::vector<std::byte> incoming_;
-  size_t came_ = 0;   // bytes of the message at hand
-  size_t taken_ = 0;  // of these
+  size_t came_ = 0;         // bytes of the message at hand
+  size_t taken_ = 0;        // of these
+  bool has_said_ = false;   // the pass's word
+  bool has_heard_ = false;  // the other host's
 };
 
 }  // namespace lockstep

@@ -28,6 +28,7 @@ constexpr auto kLookInterval = std::chrono::milliseconds(20);
 constexpr auto kLongestSleep = std::chrono::milliseconds(1);
 constexpr int kSleepDivisor = 8;
 constexpr auto kEndsWithin = std::chrono::milliseconds(500);
+constexpr int kTagOfNobody = 0;  // links' begin with 1
 
 // The ends of a link tell one another theirs, over the stream.
 struct Place {
@@ -50,7 +51,7 @@ class MpiLink : public HostLink, private MessagePort {
         stream_(std::move(stream)),
         patience_(stream_->patience()),
         spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()),
-        pieces_(std::make_unique<MessagePieces>(static_cast<MessagePort&>(*this), patience_)) {}
+        pieces_(std::make_unique<MessagePieces>(static_cast<MessagePort&>(*this), *stream_)) {}
 
   ~MpiLink() override {
     const bool ended = end_all({&piece_received_, pieces_sent_.data(), pieces_sent_.data() + 1});
@@ -106,7 +107,7 @@ class MpiLink : public HostLink, private MessagePort {
   }
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
-  BytePieces* pieces() override { return pieces_.get(); }
+  BytePieces& pieces() override { return *pieces_; }
   std::string_view transport() const override { return "mpi"; }
 
  private:
@@ -197,6 +198,15 @@ class MpiLink : public HostLink, private MessagePort {
     return std::exchange(piece_, {});
   }
 
+  // MPI moves all links on where it looks for any message.
+  Result<void> progress() override {
+    if (auto there = look_sometimes(); !there) return there;
+    int is_there = 0;
+    MPI_Message ignored = nullptr;
+    MPI_Status status = {};
+    return check(mpi_.probe(other_.rank, kTagOfNobody, mpi_.world, &is_there, &ignored, &status));
+  }
+
   // Whether the host is there, now and then.
   Result<void> look_sometimes() {
     if (failure_) return std::unexpected(*failure_);
@@ -244,7 +254,7 @@ class MpiLink : public HostLink, private MessagePort {
     }
   }
 
-  // Nothing comes over the stream any more, but its end.
+  // Nothing comes over the stream any more but a pass's last word, and its end behind that.
   Result<void> look_at_host() {
     if (is_shut_down_.load(std::memory_order_relaxed)) return fail("it was shut down here");
     const auto there = stream_->wait_readable(std::chrono::milliseconds(0));
@@ -302,7 +312,7 @@ std::string mpi_obstacle() {
 }
 
 Result<std::unique_ptr<HostLink>> make_mpi_link(std::unique_ptr<HostStream> stream,
-                                                size_t bytes_most) {
+                                                size_t bytes_most, HostLink* /*beside*/) {
   if (bytes_most > INT_MAX) {
     return machine_refused("an exchange may have {} bytes, and MPI's have at most {}", bytes_most,
                            INT_MAX);

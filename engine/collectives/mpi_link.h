@@ -11,10 +11,10 @@
 namespace lockstep {
 
 // As HostTransport's members. The stream stays open and shows that the other host is there, since
-// MPI does not report a lost process. The first link begins MPI in this process, and waits until
-// all processes that the launcher has started do the same.
+// MPI does not report a lost process; the last words of passes go over it. The first link begins
+// MPI in this process, and waits until all processes that the launcher has started do the same.
 std::string mpi_obstacle();
 Result<std::unique_ptr<HostLink>> make_mpi_link(std::unique_ptr<HostStream> stream,
-                                                size_t bytes_most);
+                                                size_t bytes_most, HostLink* beside);
 
 }  // namespace lockstep

@@ -1,16 +1,19 @@
 #include "engine/collectives/ucx_link.h"
 
-#include <poll.h>
-
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "engine/collectives/host_channel.h"
+#include "engine/collectives/message_pieces.h"
 #include "engine/collectives/ucx_library.h"
+#include "engine/collectives/ucx_worker.h"
 
 namespace lockstep {
 namespace {
@@ -21,51 +24,47 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kLookInterval = std::chrono::milliseconds(20);
 constexpr auto kCloseMost = std::chrono::milliseconds(500);
 constexpr size_t kAddressBytesMost = size_t{1} << 16U;
-constexpr ucp_tag_t kTag = 1;
+
+// The ends of a link tell one another theirs, over the stream; the address follows.
+struct Place {
+  uint64_t number = 0;  // of the link, among those of this end's worker
+  uint64_t address_bytes = 0;
+
+  ucp_tag_t tag() const { return 2 * number; }            // of messages to it
+  ucp_tag_t piece_tag() const { return 2 * number + 1; }  // of pieces to it, which come among them
+};
 
 // One operation in progress. Null: none, or it was done at once.
 struct Request {
   void* pointer = nullptr;
-  bool is_done = false;
+  bool is_done = true;
   bool receives = false;
 };
 
-class UcxLink : public HostLink {
+class UcxLink : public HostLink, private MessagePort {
  public:
-  UcxLink(const UcxLibrary& ucx, std::unique_ptr<HostStream> stream)
+  UcxLink(const UcxLibrary& ucx, std::shared_ptr<UcxWorker> worker,
+          std::unique_ptr<HostStream> stream)
       : ucx_(ucx),
+        worker_(std::move(worker)),
         stream_(std::move(stream)),
         patience_(stream_->patience()),
-        spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()) {}
+        spin_time_(stream_->spins() ? Clock::duration(kSpinTime) : Clock::duration::zero()),
+        pieces_(std::make_unique<MessagePieces>(static_cast<MessagePort&>(*this), *stream_)) {}
 
   ~UcxLink() override {
+    if (!end_all({&piece_received_, pieces_sent_.data(), pieces_sent_.data() + 1})) {
+      worker_->abandon(std::move(pieces_));
+    }
     if (endpoint_ != nullptr) close_endpoint();
-    if (worker_ != nullptr) ucx_.worker_destroy(worker_);
-    if (context_ != nullptr) ucx_.cleanup(context_);
   }
   UcxLink(const UcxLink&) = delete;
   UcxLink& operator=(const UcxLink&) = delete;
 
+  const std::shared_ptr<UcxWorker>& worker() const { return worker_; }
+
   Result<void> open() {
-    ucp_config_t* config = nullptr;
-    if (auto read = check(ucx_.config_read(nullptr, nullptr, &config)); !read) return read;
-    // The stream shows whether the other host is there; UCX's own looks would count as bytes moved.
-    auto set = check(ucx_.config_modify(config, "KEEPALIVE_INTERVAL", "inf"));
-    ucp_params_t params = {};
-    params.field_mask = UCP_PARAM_FIELD_FEATURES;
-    params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
-    const ucs_status_t made = ucx_.init(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &context_);
-    ucx_.config_release(config);
-    if (auto checked = check(made); !checked) return checked;
-    if (!set) return set;
-    ucp_worker_params_t worker = {};
-    worker.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE;
-    worker.thread_mode = UCS_THREAD_MODE_SERIALIZED;
-    if (auto created = check(ucx_.worker_create(context_, &worker, &worker_)); !created) {
-      return created;
-    }
-    if (auto got = check(ucx_.worker_descriptor(worker_, &descriptor_)); !got) return got;
-    auto address = exchange_addresses();
+    auto address = exchange_places();
     if (!address) return std::unexpected(address.error());
     return connect(*address);
   }
@@ -76,20 +75,16 @@ class UcxLink : public HostLink {
     Request received{.receives = true};
     Request sent;
     came_ = {};
-    if (!in.empty()) start(received, receive(in));
-    if (!out.empty()) start(sent, send(out));
-    if (out.empty()) sent.is_done = true;
-    if (in.empty()) received.is_done = true;
+    if (!in.empty()) start(received, receive(in, own_.tag()));
+    if (!out.empty()) start(sent, send(out, other_.tag()));
     Result<void> done = wait_for(sent, received);
     // Both hosts know how much it is, so one of them does not know what it does.
     if (done && came_.length != in.size()) {
       done = fail(fmt::format("{} bytes came in an exchange of {}: the hosts' plans differ",
                               came_.length, in.size()));
     }
-    if (!done) {
-      // Nothing may write into the caller's memory any more.
-      give_up(sent, received);
-    }
+    // Nothing may write into the caller's memory any more.
+    if (!done && !end_all({&sent, &received})) worker_->abandon(nullptr);
     return done;
   }
 
@@ -99,35 +94,28 @@ class UcxLink : public HostLink {
   }
 
   bool buffers(size_t /*bytes*/) const override { return false; }  // it may wait for the receiver
+  BytePieces& pieces() override { return *pieces_; }
   std::string_view transport() const override { return "ucx"; }
 
  private:
-  Result<void> check(ucs_status_t status) const {
-    if (status == UCS_OK) return {};
-    return machine_refused("no link by UCX to host {}: {}", stream_->peer(),
-                           ucx_.status_text(status));
+  std::unexpected<Error> no_link(const Error& error) const {
+    return machine_refused("no link by UCX to host {}: {}", stream_->peer(), error.message);
   }
 
-  Result<std::vector<std::byte>> exchange_addresses() {
-    ucp_address_t* address = nullptr;
-    size_t bytes = 0;
-    if (auto got = check(ucx_.worker_address(worker_, &address, &bytes)); !got) {
-      return std::unexpected(got.error());
+  // Returns the other worker's address.
+  Result<std::vector<std::byte>> exchange_places() {
+    const auto address = worker_->address();
+    if (!address) return no_link(address.error());
+    own_ = {.number = worker_->take_link_number(), .address_bytes = address->size()};
+    auto told = stream_->exchange(std::as_bytes(std::span(&own_, 1)),
+                                  std::as_writable_bytes(std::span(&other_, 1)));
+    if (!told) return std::unexpected(told.error());
+    if (other_.address_bytes == 0 || other_.address_bytes > kAddressBytesMost) {
+      return machine_refused("host {} tells an address of {} bytes", stream_->peer(),
+                             other_.address_bytes);
     }
-    const std::span own(reinterpret_cast<const std::byte*>(address), bytes);
-    uint64_t other_bytes = 0;
-    const uint64_t own_bytes = bytes;
-    auto told = stream_->exchange(std::as_bytes(std::span(&own_bytes, 1)),
-                                  std::as_writable_bytes(std::span(&other_bytes, 1)));
-    std::vector<std::byte> other;
-    if (told && (other_bytes == 0 || other_bytes > kAddressBytesMost)) {
-      told = machine_refused("host {} tells an address of {} bytes", stream_->peer(), other_bytes);
-    }
-    if (told) {
-      other.resize(other_bytes);
-      told = stream_->exchange(own, other);
-    }
-    ucx_.release_address(worker_, address);
+    std::vector<std::byte> other(other_.address_bytes);
+    told = stream_->exchange(*address, other);
     if (!told) return std::unexpected(told.error());
     return other;
   }
@@ -139,7 +127,10 @@ class UcxLink : public HostLink {
     params.address = reinterpret_cast<const ucp_address_t*>(address.data());
     params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
     params.err_handler = {.cb = note_error, .arg = this};
-    return check(ucx_.endpoint_create(worker_, &params, &endpoint_));
+    const ucs_status_t status = ucx_.endpoint_create(worker_->get(), &params, &endpoint_);
+    if (status == UCS_OK) return {};
+    return machine_refused("no link by UCX to host {}: {}", stream_->peer(),
+                           ucx_.status_text(status));
   }
 
   // Called by worker_progress().
@@ -147,15 +138,52 @@ class UcxLink : public HostLink {
     static_cast<UcxLink*>(self)->endpoint_status_ = status;
   }
 
-  ucs_status_ptr_t receive(std::span<std::byte> in) {
+  Result<void> begin_send(size_t slot, std::span<const std::byte> bytes) override {
+    if (auto there = progress(); !there) return there;
+    start(pieces_sent_[slot], send(bytes, other_.piece_tag()));
+    return {};
+  }
+
+  Result<bool> has_sent(size_t slot) override {
+    if (auto there = progress(); !there) return std::unexpected(there.error());
+    look_at(pieces_sent_[slot]);
+    return pieces_sent_[slot].is_done;
+  }
+
+  Result<std::optional<size_t>> receive(std::span<std::byte> into) override {
+    if (auto there = progress(); !there) return std::unexpected(there.error());
+    if (!awaits_piece_) {
+      start(piece_received_, receive(into, own_.piece_tag()));
+      awaits_piece_ = true;
+    }
+    look_at(piece_received_);
+    if (auto sound = look_at_endpoint(); !sound) return std::unexpected(sound.error());
+    if (!piece_received_.is_done) return std::nullopt;
+    awaits_piece_ = false;
+    return came_.length;
+  }
+
+  // Moves all links on, and looks now and then whether the host is there.
+  Result<void> progress() override {
+    if (failure_) return std::unexpected(*failure_);
+    if (is_shut_down_.load(std::memory_order_relaxed)) return fail("it was shut down here");
+    worker_->progress();
+    if (auto sound = look_at_endpoint(); !sound) return sound;
+    const auto now = Clock::now();
+    if (now - looked_ < kLookInterval) return {};
+    looked_ = now;
+    return look_at_host();
+  }
+
+  ucs_status_ptr_t receive(std::span<std::byte> in, ucp_tag_t tag) {
     ucp_request_param_t params = {};
     // A request in any case: of one that is done at once UCX 1.13 does not tell the length.
     params.op_attr_mask = UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-    return ucx_.tag_receive(worker_, in.data(), in.size(), kTag, ~ucp_tag_t{0}, &params);
+    return ucx_.tag_receive(worker_->get(), in.data(), in.size(), tag, ~ucp_tag_t{0}, &params);
   }
-  ucs_status_ptr_t send(std::span<const std::byte> out) {
+  ucs_status_ptr_t send(std::span<const std::byte> out, ucp_tag_t tag) {
     const ucp_request_param_t params = {};
-    return ucx_.tag_send(endpoint_, out.data(), out.size(), kTag, &params);
+    return ucx_.tag_send(endpoint_, out.data(), out.size(), tag, &params);
   }
 
   void start(Request& request, ucs_status_ptr_t pointer) {
@@ -177,15 +205,13 @@ class UcxLink : public HostLink {
 
   Result<void> wait_for(Request& sent, Request& received) {
     Clock::time_point quiet_since = Clock::now();
-    Clock::time_point looked = quiet_since;
+    looked_ = quiet_since;
     while (true) {
-      const bool moved = ucx_.worker_progress(worker_) != 0;
+      // Those of other links too: the other hosts are no more than a step ahead, so they end.
+      const bool moved = worker_->progress();
       look_at(sent);
       look_at(received);
-      if (endpoint_status_ == UCS_ERR_MESSAGE_TRUNCATED) {
-        return fail("more bytes came than the exchange has: the hosts' plans differ");
-      }
-      if (endpoint_status_ != UCS_OK) return fail(ucx_.status_text(endpoint_status_));
+      if (auto sound = look_at_endpoint(); !sound) return sound;
       if (sent.is_done && received.is_done) return {};
       const auto now = Clock::now();
       if (moved) quiet_since = now;
@@ -197,15 +223,24 @@ class UcxLink : public HostLink {
         spin_once(quiet);
         continue;
       }
-      if (now - looked >= kLookInterval) {
-        looked = now;
+      if (now - looked_ >= kLookInterval) {
+        looked_ = now;
         if (auto there = look_at_host(); !there) return there;
       }
-      if (!moved) sleep(patience_ - quiet);
+      if (!moved) worker_->sleep(std::min<Clock::duration>(patience_ - quiet, kLookInterval));
     }
   }
 
-  // Nothing comes over the stream any more, but its end.
+  Result<void> look_at_endpoint() {
+    if (worker_->is_abandoned()) return fail("UCX does not end another link's exchange");
+    if (endpoint_status_ == UCS_OK) return {};
+    if (endpoint_status_ == UCS_ERR_MESSAGE_TRUNCATED) {
+      return fail("more bytes came than the exchange has: the hosts' plans differ");
+    }
+    return fail(ucx_.status_text(endpoint_status_));
+  }
+
+  // Nothing comes over the stream any more but a pass's last word, and its end behind that.
   Result<void> look_at_host() {
     if (is_shut_down_.load(std::memory_order_relaxed)) return fail("it was shut down here");
     const auto there = stream_->wait_readable(std::chrono::milliseconds(0));
@@ -213,26 +248,21 @@ class UcxLink : public HostLink {
     return {};
   }
 
-  // Until UCX has something to do, the stream ends, or it is time to look again.
-  void sleep(Clock::duration most) {
-    if (ucx_.worker_arm(worker_) != UCS_OK) return;
-    pollfd watched = {.fd = descriptor_, .events = POLLIN, .revents = 0};
-    const auto time = std::min<Clock::duration>(most, kLookInterval);
-    poll(&watched, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(time).count()));
-  }
-
-  void give_up(Request& sent, Request& received) {
-    for (Request* each : {&sent, &received}) {
-      if (each->pointer != nullptr) ucx_.request_cancel(worker_, each->pointer);
+  // Ends the link where one of these is in progress; whether they are over then.
+  bool end_all(std::initializer_list<Request*> requests) {
+    const auto are_done = [&] {
+      return std::ranges::all_of(requests, [](const Request* each) { return each->is_done; });
+    };
+    if (are_done()) return true;
+    for (const Request* each : requests) {
+      if (!each->is_done) ucx_.request_cancel(worker_->get(), each->pointer);
     }
     // The endpoint's forced end ends what is in progress on it, the sending with it.
-    close_endpoint();
-    const auto deadline = Clock::now() + kCloseMost;
-    while (!(sent.is_done && received.is_done) && Clock::now() < deadline) {
-      ucx_.worker_progress(worker_);
-      look_at(sent);
-      look_at(received);
-    }
+    if (endpoint_ != nullptr) close_endpoint();
+    return move_until([&] {
+      for (Request* each : requests) look_at(*each);
+      return are_done();
+    });
   }
 
   void close_endpoint() {
@@ -240,14 +270,22 @@ class UcxLink : public HostLink {
     params.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_EP_CLOSE_FLAG_FORCE;
     Request closing;
-    const auto pointer = ucx_.endpoint_close(std::exchange(endpoint_, nullptr), &params);
-    if (!UCS_PTR_IS_PTR(pointer)) return;
-    closing.pointer = pointer;
-    const auto deadline = Clock::now() + kCloseMost;
-    while (!closing.is_done && Clock::now() < deadline) {
-      ucx_.worker_progress(worker_);
+    start(closing, ucx_.endpoint_close(std::exchange(endpoint_, nullptr), &params));
+    move_until([&] {
       look_at(closing);
+      return closing.is_done;
+    });
+  }
+
+  // Moves all links on until something is done, for as long as the end of this one may take.
+  template <typename Done>
+  bool move_until(Done is_done) {
+    const auto deadline = Clock::now() + kCloseMost;
+    while (!is_done()) {
+      if (worker_->is_abandoned() || Clock::now() >= deadline) return false;
+      worker_->progress();
     }
+    return true;
   }
 
   Result<void> fail(const std::string& reason) {
@@ -257,17 +295,22 @@ class UcxLink : public HostLink {
   }
 
   const UcxLibrary& ucx_;
+  const std::shared_ptr<UcxWorker> worker_;
   const std::unique_ptr<HostStream> stream_;
   const std::chrono::milliseconds patience_;
   const Clock::duration spin_time_;
-  ucp_context_h context_ = nullptr;
-  ucp_worker_h worker_ = nullptr;
+  Place own_;
+  Place other_;
   ucp_ep_h endpoint_ = nullptr;
-  int descriptor_ = -1;            // the worker's
-  ucp_tag_recv_info_t came_ = {};  // of the exchange at hand, once it is there
+  ucp_tag_recv_info_t came_ = {};  // of what was received last
+  std::array<Request, MessagePieces::kSlots> pieces_sent_;
+  Request piece_received_{.receives = true};
+  bool awaits_piece_ = false;
+  Clock::time_point looked_ = {};  // at the host
   ucs_status_t endpoint_status_ = UCS_OK;
   std::atomic<bool> is_shut_down_ = false;
   std::optional<Error> failure_;
+  std::unique_ptr<MessagePieces> pieces_;
 };
 
 }  // namespace
@@ -277,10 +320,22 @@ std::string ucx_obstacle() {
   return library ? std::string() : library.error().message;
 }
 
-Result<std::unique_ptr<HostLink>> make_ucx_link(std::unique_ptr<HostStream> stream, size_t) {
+Result<std::unique_ptr<HostLink>> make_ucx_link(std::unique_ptr<HostStream> stream, size_t,
+                                                HostLink* beside) {
   const auto& library = ucx_library();
   if (!library) return std::unexpected(library.error());
-  auto link = std::make_unique<UcxLink>(*library, std::move(stream));
+  std::shared_ptr<UcxWorker> worker;
+  if (beside != nullptr) {
+    worker = static_cast<UcxLink*>(beside)->worker();
+  } else {
+    auto created = UcxWorker::create(*library);
+    if (!created) {
+      return machine_refused("no link by UCX to host {}: {}", stream->peer(),
+                             created.error().message);
+    }
+    worker = std::move(*created);
+  }
+  auto link = std::make_unique<UcxLink>(*library, std::move(worker), std::move(stream));
   if (auto opened = link->open(); !opened) return std::unexpected(opened.error());
   return link;
 }

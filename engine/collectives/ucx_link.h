@@ -10,9 +10,10 @@
 
 namespace lockstep {
 
-// As HostTransport's members. The stream stays open, to show that the other host is there.
+// As HostTransport's members. The stream stays open, to show that the other host is there, and for
+// the last words of passes.
 std::string ucx_obstacle();
 Result<std::unique_ptr<HostLink>> make_ucx_link(std::unique_ptr<HostStream> stream,
-                                                size_t bytes_most);
+                                                size_t bytes_most, HostLink* beside);
 
 }  // namespace lockstep

@@ -17,7 +17,7 @@ namespace lockstep {
 
 // Changes with what frames say. Heads, refusals and the first four bytes of hellos stay as they
 // are: by them a host tells one of another version why it is refused.
-inline constexpr uint32_t kHostProtocol = 7;
+inline constexpr uint32_t kHostProtocol = 8;
 
 inline constexpr size_t kMostHosts = 256;
 inline constexpr size_t kGroupBytesMost = 256;  // of a group's name

@@ -23,7 +23,6 @@
 #include "engine/hosts/peer.h"
 
 namespace lockstep {
-
 namespace {
 
 using Clock = ControlStream::Clock;
@@ -478,13 +477,15 @@ Result<void> FormedGroup::open_links(size_t bytes_most) {
 // Both hosts of a pair are at the same time at it: all hosts go through the pairs in one order.
 Result<void> FormedGroup::make_links(std::vector<std::unique_ptr<HostStream>> streams,
                                      const HostTransport& transport, size_t bytes_most) {
+  HostLink* beside = nullptr;
   for (size_t host = 0; host < streams.size(); ++host) {
     if (!streams[host]) continue;
-    auto link = transport.make(std::move(streams[host]), bytes_most);
+    auto link = transport.make(std::move(streams[host]), bytes_most, beside);
     if (!link) {
       return machine_refused("{} has no link with {}: {}", names_[index()], names_[host],
                              link.error().message);
     }
+    beside = link->get();
     keep_link(host, std::move(*link));
   }
   return {};

@@ -93,6 +93,7 @@ Result<void> HostExchange::begin_pass(const Batch& batch) {
 
 Result<void> HostExchange::finish_pass() {
   batch_ = nullptr;
+  if (result_) rows_.end_pass();
   if (result_) result_ = rows_.result();
   if (!result_) return give_up(result_.error());
   return {};

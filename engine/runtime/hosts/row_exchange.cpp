@@ -47,7 +47,8 @@ RowExchange::RowExchange(const HostRounds& rounds, std::span<std::byte> outgoing
       blocks_most_(divide_up(batch_tokens, block_rows)),
       from_(rounds.host_count()),
       told_(std::make_unique<Told[]>(rounds.ranks().own().size() * blocks_most_)),
-      sent_(rounds.host_count()) {
+      sent_(rounds.host_count()),
+      settled_(rounds.host_count()) {
   for (size_t host = 0; host < from_.size(); ++host) {
     if (host != rounds_.ranks().host) {
       from_[host].block.resize(rounds_.token_bytes_most() * block_rows);
@@ -65,10 +66,6 @@ void RowExchange::begin_pass(HostGroup& group, const Batch& batch,
   batch_ = &batch;
   own_ranks_ = own_ranks;
   block_count_ = divide_up(batch.tokens.size(), block_rows_);
-  is_used_ = block_count_ > 1;
-  for (size_t host = 0; is_used_ && host < from_.size(); ++host) {
-    is_used_ = host == rounds_.ranks().host || group.link(host).pieces() != nullptr;
-  }
   out_round_ = in_round_ = out_blocks_ = out_bytes_ = 0;
   std::ranges::fill(sent_, 0);
   for (From& from : from_) from.blocks = from.bytes = 0;
@@ -116,6 +113,16 @@ void RowExchange::pass_round(size_t round, bool has_failed) {
   if (has_failed) has_failed_.store(true, std::memory_order_relaxed);
   out_round_ = in_round_ = round + 1;
   begin_round(round + 1);
+}
+
+void RowExchange::end_pass() {
+  if (block_count_ <= 1 || failure_) return;
+  for (size_t host = 0; host < settled_.size(); ++host) {
+    settled_[host] = static_cast<char>(host == rounds_.ranks().host);
+  }
+  is_ending_ = true;
+  wait_until([&] { return std::ranges::find(settled_, 0) == settled_.end(); });
+  is_ending_ = false;
 }
 
 Result<void> RowExchange::result() const {
@@ -232,8 +239,25 @@ bool RowExchange::receive() {
   return moved;
 }
 
+// Each host that has not yet agreed that the pass has ended is asked once; whether one has.
+bool RowExchange::settle() {
+  bool moved = false;
+  for (size_t host = 0; host < settled_.size(); ++host) {
+    if (settled_[host] != 0) continue;
+    const auto is_settled = pieces(host).settle();
+    if (!is_settled) {
+      fail(host, is_settled.error());
+      return moved;
+    }
+    settled_[host] = static_cast<char>(*is_settled);
+    moved |= *is_settled;
+  }
+  return moved;
+}
+
 // Moves what goes without waiting; whether anything has.
 bool RowExchange::advance() {
+  if (is_ending_) return settle();
   bool moved = false;
   for (bool goes_on = true; goes_on && !failure_ && is_active(out_round_);) {
     const size_t round = out_round_;
@@ -301,9 +325,11 @@ void RowExchange::wait_until(Done done) {
 void RowExchange::fail_silent(std::chrono::nanoseconds quiet) {
   for (size_t host = 0; host < from_.size(); ++host) {
     if (host == rounds_.ranks().host) continue;
-    const bool is_missing = in_round_ < current_
-                                ? from_[host].blocks < block_count_
-                                : out_round_ < current_ && sent_[host] < out_bytes_;
+    bool is_missing = settled_[host] == 0;
+    if (!is_ending_) {
+      is_missing = in_round_ < current_ ? from_[host].blocks < block_count_
+                                        : out_round_ < current_ && sent_[host] < out_bytes_;
+    }
     const auto patience = pieces(host).patience();
     if (!is_missing || quiet < patience) continue;
     return fail(host, machine_refused("no byte has moved for {} ms", patience.count()).error());

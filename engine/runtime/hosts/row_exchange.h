@@ -1,8 +1,7 @@
 // Exchanges rows between hosts in blocks while steps compute: a block goes as soon as every rank
 // here has computed its rows of it, and a product begins with the blocks that have come. For rounds
-// of large batches over links that take pieces. Workers call it between their tasks, and one of
-// them at a time moves what goes without waiting: no thread of its own, no wait but for what the
-// next task reads.
+// of large batches. Workers call it between their tasks, and one of them at a time moves what goes
+// without waiting: no thread of its own, no wait but for what the next task reads.
 //
 // A round's blocks go from its own step on, and come until the end of the step that follows: so
 // while that one computes there may be two rounds, of which each direction moves the first one to
@@ -43,12 +42,16 @@ class RowExchange final : public RowCarrier {
 
   // The next three by one worker where all ranks have met, in the order of rounds. Whether this
   // round goes in blocks: the same on all hosts.
-  bool takes(size_t round) const { return is_used_ && rounds_[round].is_by_tokens; }
+  bool takes(size_t round) const { return block_count_ > 1 && rounds_[round].is_by_tokens; }
   // It does, and its step has ended: returns when all rows have gone and come, or at once where the
   // next step awaits them.
   void end_round(size_t round);
   // It has gone another way, or has failed so.
   void pass_round(size_t round, bool has_failed);
+
+  // Behind all rounds, before this host turns to something else: returns when no other host needs
+  // its help for any rows of the pass.
+  void end_pass();
 
   // Between steps and passes: why it has failed.
   Result<void> result() const;
@@ -78,7 +81,7 @@ class RowExchange final : public RowCarrier {
   class Time;
 
   Range block(size_t index) const;
-  BytePieces& pieces(size_t host) const { return *group_->link(host).pieces(); }
+  BytePieces& pieces(size_t host) const { return group_->link(host).pieces(); }
   Told& told(size_t rank, size_t block) { return told_[rank * blocks_most_ + block]; }
   void begin_round(size_t round);
   bool is_active(size_t round) const { return round < current_ || (round == current_ && is_open_); }
@@ -88,6 +91,7 @@ class RowExchange final : public RowCarrier {
   bool receive_from(size_t host);
   bool receive();
   bool advance();
+  bool settle();
   void publish();
   bool try_advance(std::chrono::nanoseconds quiet);
   template <typename Done>
@@ -106,7 +110,6 @@ class RowExchange final : public RowCarrier {
   HostGroup* group_ = nullptr;
   const Batch* batch_ = nullptr;
   std::span<const ArenaAddresses> own_ranks_;
-  bool is_used_ = false;
   bool is_open_ = false;  // the step at hand brings a round in blocks
   size_t block_count_ = 0;
   size_t current_ = 0;  // the round of the step at hand
@@ -116,8 +119,10 @@ class RowExchange final : public RowCarrier {
   size_t out_round_ = 0;   // that is to go, if it is active, from its beginning on
   size_t out_blocks_ = 0;  // of it that are outgoing
   size_t out_bytes_ = 0;
-  std::vector<size_t> sent_;  // of these bytes, by host
-  size_t in_round_ = 0;       // that is to come, likewise
+  std::vector<size_t> sent_;   // of these bytes, by host
+  size_t in_round_ = 0;        // that is to come, likewise
+  bool is_ending_ = false;     // the pass: its words go and come
+  std::vector<char> settled_;  // of these, by host
   std::optional<Error> failure_;
 
   std::atomic<bool> has_failed_ = false;

@@ -88,7 +88,7 @@ std::string address_of(const std::string& first, size_t index) {
 using Links = std::vector<std::unique_ptr<HostLink>>;
 
 void link(Links& links, const Row& row, std::unique_ptr<HostStream> stream) {
-  auto made = (*find_host_transport(row.transport))->make(std::move(stream), kLargest);
+  auto made = (*find_host_transport(row.transport))->make(std::move(stream), kLargest, nullptr);
   CHECK(made.has_value(), "no link");
   links.push_back(std::move(*made));
 }

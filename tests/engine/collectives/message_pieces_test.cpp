@@ -34,6 +34,11 @@ class ListPort : public MessagePort {
     return bytes;
   }
 
+  Result<void> progress() override {
+    if (is_broken) return machine_refused("it is broken");
+    return {};
+  }
+
   // The oldest message arrives.
   void arrive() {
     const auto bytes = std::exchange(slots_[order_.front()], {});
@@ -51,6 +56,26 @@ class ListPort : public MessagePort {
   std::deque<std::vector<std::byte>> arrived_;
 };
 
+// The connection of the link: words that were sent and those that have come.
+class WordList : public BytePieces {
+ public:
+  Result<size_t> send_some(std::span<const std::byte> out) override {
+    if (is_full) return 0;
+    sent += out.size();
+    return out.size();
+  }
+  Result<size_t> receive_some(std::span<std::byte> in) override {
+    const size_t count = std::min(in.size(), came);
+    came -= count;
+    return count;
+  }
+  std::chrono::milliseconds patience() const override { return std::chrono::milliseconds(100); }
+
+  size_t sent = 0;
+  size_t came = 0;
+  bool is_full = false;
+};
+
 struct MessagePiecesTest : ::testing::Test {
   static std::vector<std::byte> bytes(size_t count) {
     std::vector<std::byte> made(count);
@@ -60,7 +85,8 @@ struct MessagePiecesTest : ::testing::Test {
   }
 
   ListPort port;
-  MessagePieces pieces{port, std::chrono::milliseconds(100)};
+  WordList words;
+  MessagePieces pieces{port, words};
 };
 
 TEST_F(MessagePiecesTest, bytes_count_as_gone_when_their_message_has) {
@@ -141,13 +167,42 @@ TEST_F(MessagePiecesTest, what_the_caller_sends_may_change_after_the_call) {
   EXPECT_EQ(in, expected);
 }
 
-TEST_F(MessagePiecesTest, a_failure_of_the_library_is_told_by_both) {
+TEST_F(MessagePiecesTest, a_pass_has_ended_when_both_hosts_have_said_so) {
+  words.is_full = true;
+  EXPECT_FALSE(pieces.settle().value());
+  words.is_full = false;
+  EXPECT_FALSE(pieces.settle().value());
+  EXPECT_FALSE(pieces.settle().value());
+  EXPECT_EQ(words.sent, 1);  // once
+  words.came = 2;            // the second one is the next pass's
+  EXPECT_TRUE(pieces.settle().value());
+  EXPECT_EQ(words.came, 1);
+  EXPECT_TRUE(pieces.settle().value());
+  EXPECT_EQ(words.sent, 2);
+}
+
+TEST_F(MessagePiecesTest, bytes_beyond_a_pass_are_a_failure_at_its_end) {
+  const auto out = bytes(1000);
+  EXPECT_EQ(pieces.send_some(out).value(), 0);
+  port.arrive();
+  EXPECT_EQ(pieces.send_some(out).value(), out.size());
+  std::vector<std::byte> in(600);
+  EXPECT_EQ(pieces.receive_some(in).value(), in.size());
+  words.came = 1;
+  EXPECT_EQ(pieces.settle().error().message,
+            "400 bytes more came than the pass has: the hosts' plans differ");
+  EXPECT_EQ(words.sent, 0);
+}
+
+TEST_F(MessagePiecesTest, a_failure_of_the_library_is_told_by_all) {
   const auto out = bytes(100);
   EXPECT_EQ(pieces.send_some(out).value(), 0);
   port.is_broken = true;
   EXPECT_EQ(pieces.send_some(out).error().message, "it is broken");
   std::vector<std::byte> in(100);
   EXPECT_EQ(pieces.receive_some(in).error().message, "it is broken");
+  MessagePieces others{port, words};
+  EXPECT_EQ(others.settle().error().message, "it is broken");
   EXPECT_EQ(pieces.patience(), std::chrono::milliseconds(100));
 }
 

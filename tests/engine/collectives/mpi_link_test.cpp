@@ -22,8 +22,10 @@ class Mpi : public ::testing::Test {
   static auto make_both(size_t bytes_most) {
     ConnectedHosts hosts = connect_hosts(host_options(false), host_options(false));
     return both_at_once(
-        [&] { return std::optional(make_mpi_link(std::move(hosts.accepted), bytes_most)); },
-        [&] { return make_mpi_link(std::move(hosts.connected), bytes_most); });
+        [&] {
+          return std::optional(make_mpi_link(std::move(hosts.accepted), bytes_most, nullptr));
+        },
+        [&] { return make_mpi_link(std::move(hosts.connected), bytes_most, nullptr); });
   }
 };
 
@@ -55,7 +57,7 @@ TEST_F(Mpi, a_host_of_another_job_is_refused) {
         std::vector<std::byte> theirs(place.size());
         return hosts.connected->exchange(place, theirs);
       },
-      [&] { return make_mpi_link(std::move(hosts.accepted), 1); });
+      [&] { return make_mpi_link(std::move(hosts.accepted), 1, nullptr); });
   ASSERT_FALSE(link.has_value());
   EXPECT_THAT(link.error().message, HasSubstr("not started by the same mpirun or srun"));
   EXPECT_TRUE(said.has_value());

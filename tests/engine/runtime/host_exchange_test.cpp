@@ -42,10 +42,10 @@ const Cluster kClusters[] = {
 
 // Runs `work` on every host at once, and gives what the leader's returns.
 using Work = std::function<LogitRows(LoadedModel&)>;
+using Build = Model (*)(const std::string& path);
 // `build`: makes the model, if that is not the file's.
-LogitRows run_on_hosts(const std::string& path, const Cluster& cluster, LoadedModelOptions options,
-                       const Work& work, Model (*build)(const std::string& path) = nullptr) {
-  LoopbackHosts hosts(cluster.ranks_of_hosts.size());
+LogitRows run_on(LoopbackHosts& hosts, const std::string& path, const Cluster& cluster,
+                 LoadedModelOptions options, const Work& work, Build build = nullptr) {
   options.shares = cluster.shares;
   options.ranks_of_hosts = cluster.ranks_of_hosts;
   options.workers = cluster.workers;
@@ -72,7 +72,16 @@ LogitRows run_on_hosts(const std::string& path, const Cluster& cluster, LoadedMo
   for (const std::exception_ptr& exception : thrown) {
     if (exception) std::rethrow_exception(exception);
   }
-  for (size_t host = 0; host < thrown.size(); ++host) EXPECT_GT(hosts.sent_bytes(host), 0U);
+  return found;
+}
+
+LogitRows run_on_hosts(const std::string& path, const Cluster& cluster,
+                       const LoadedModelOptions& options, const Work& work, Build build = nullptr) {
+  LoopbackHosts hosts(cluster.ranks_of_hosts.size());
+  LogitRows found = run_on(hosts, path, cluster, options, work, build);
+  for (size_t host = 0; host < cluster.ranks_of_hosts.size(); ++host) {
+    EXPECT_GT(hosts.sent_bytes(host), 0U);
+  }
   return found;
 }
 
@@ -124,6 +133,23 @@ TEST(HostExchange, gives_them_in_blocks_of_any_size) {
   }
   expect_same_on_hosts(dense.path(), {.profile = Profile::kExact, .block_rows = 20});
   expect_same_on_hosts(mixture.path(), {.block_rows = 20});
+}
+
+// In a process of its own each: tests/server.
+TEST(HostExchange, gives_them_over_every_transport) {
+  const RandomModel dense(Format::kQ8_0, Format::kF16, /*seed=*/23);
+  LoadedModel alone(dense.path(), {});
+  const LogitRows expected = all_rows(alone);
+  for (const HostTransport& transport : host_transports()) {
+    if (transport.joins_gpus || transport.name == "mpi" || !transport.obstacle().empty()) continue;
+    for (const Cluster& cluster : kClusters) {
+      SCOPED_TRACE(fmt::format("{}, hosts with {} ranks", transport.name,
+                               fmt::join(cluster.ranks_of_hosts, ", ")));
+      LoopbackHosts hosts(cluster.ranks_of_hosts.size(), transport);
+      expect_same_bits(run_on(hosts, dense.path(), cluster, {.block_rows = 20}, all_rows),
+                       expected);
+    }
+  }
 }
 
 TEST(HostExchange, gives_them_where_a_pass_has_both_kinds_of_tokens) {

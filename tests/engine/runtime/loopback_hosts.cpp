@@ -7,6 +7,7 @@
 #include <random>
 
 #include "engine/base/mutex.h"
+#include "tests/engine/collectives/connected_hosts.h"
 
 namespace lockstep {
 
@@ -16,6 +17,7 @@ struct LoopbackHosts::Queue {
   std::deque<std::byte> bytes LOCKSTEP_GUARDED_BY(mutex);
   size_t sent LOCKSTEP_GUARDED_BY(mutex) = 0;
   bool is_cut LOCKSTEP_GUARDED_BY(mutex) = false;
+  size_t words LOCKSTEP_GUARDED_BY(mutex) = 0;  // that a pass has ended
   bool loses_pieces LOCKSTEP_GUARDED_BY(mutex) = false;
   size_t bytes_most LOCKSTEP_GUARDED_BY(mutex) = SIZE_MAX;
 
@@ -56,7 +58,7 @@ class LoopbackHosts::Link final : public HostLink, private BytePieces {
     }
   }
   bool buffers(size_t bytes) const override { return bytes <= kBuffered; }
-  BytePieces* pieces() override { return this; }
+  BytePieces& pieces() override { return *this; }
   Result<size_t> send_some(std::span<const std::byte> out) override {
     const MutexLock lock(out_.mutex);
     if (out_.is_cut) return machine_refused("the link is cut");
@@ -77,6 +79,20 @@ class LoopbackHosts::Link final : public HostLink, private BytePieces {
     in_.bytes.erase(in_.bytes.begin(), end);
     return bytes;
   }
+  // As links that send messages do.
+  Result<bool> settle() override {
+    if (!has_said_) {
+      const MutexLock lock(out_.mutex);
+      if (!out_.loses_pieces) ++out_.words;
+      has_said_ = true;
+    }
+    const MutexLock lock(in_.mutex);
+    if (in_.is_cut) return machine_refused("the link is cut");
+    if (in_.words == 0) return false;
+    --in_.words;
+    has_said_ = false;
+    return true;
+  }
   std::chrono::milliseconds patience() const override { return patience_; }
   std::string_view transport() const override { return "memory"; }
 
@@ -93,11 +109,12 @@ class LoopbackHosts::Link final : public HostLink, private BytePieces {
   Queue& in_;
   const std::chrono::milliseconds patience_;
   std::minstd_rand random_{1};
+  bool has_said_ = false;
 };
 
 class LoopbackHosts::Group final : public HostGroup {
  public:
-  Group(size_t index, std::vector<std::unique_ptr<Link>> links)
+  Group(size_t index, std::vector<std::unique_ptr<HostLink>> links)
       : index_(index), links_(std::move(links)) {}
 
   size_t count() const override { return links_.size(); }
@@ -123,7 +140,7 @@ class LoopbackHosts::Group final : public HostGroup {
  private:
   size_t index_;
   std::string name_ = "a host of the test";
-  std::vector<std::unique_ptr<Link>> links_;  // null: to itself
+  std::vector<std::unique_ptr<HostLink>> links_;  // null: to itself
   std::optional<Error> failure_;
 };
 
@@ -132,13 +149,36 @@ LoopbackHosts::LoopbackHosts(size_t count, std::chrono::milliseconds patience) {
     queues_.push_back(std::make_unique<Queue>());
   }
   for (size_t host = 0; host < count; ++host) {
-    std::vector<std::unique_ptr<Link>> links(count);
+    std::vector<std::unique_ptr<HostLink>> links(count);
     for (size_t other = 0; other < count; ++other) {
       if (other == host) continue;
       links[other] = std::make_unique<Link>(*queues_[host * count + other],
                                             *queues_[other * count + host], patience);
     }
     groups_.push_back(std::make_unique<Group>(host, std::move(links)));
+  }
+}
+
+LoopbackHosts::LoopbackHosts(size_t count, const HostTransport& transport) {
+  std::vector<std::vector<std::unique_ptr<HostLink>>> links(count);
+  for (auto& of_host : links) of_host.resize(count);
+  std::vector<HostLink*> beside(count);  // the last one made for each host
+  const auto make = [&](size_t host, size_t other, std::unique_ptr<HostStream> stream) {
+    auto made = transport.make(std::move(stream), size_t{1} << 20U, beside[host]);
+    CHECK(made.has_value(), "hosts {} and {} have no link", host, other);
+    links[host][other] = std::move(*made);
+    beside[host] = links[host][other].get();
+    return true;
+  };
+  for (size_t host = 0; host < count; ++host) {
+    for (size_t other = host + 1; other < count; ++other) {
+      ConnectedHosts streams = connect_hosts(host_options(false), host_options(false));
+      both_at_once([&] { return make(host, other, std::move(streams.accepted)); },
+                   [&] { return make(other, host, std::move(streams.connected)); });
+    }
+  }
+  for (size_t host = 0; host < count; ++host) {
+    groups_.push_back(std::make_unique<Group>(host, std::move(links[host])));
   }
 }
 

@@ -1,5 +1,5 @@
-// Hosts of one process: groups whose links are queues of bytes in memory. Each host is a thread's.
-// They compute the same batches by themselves, so commands go nowhere.
+// Hosts of one process: groups whose links are queues of bytes in memory, or those of a transport.
+// Each host is a thread's. They compute the same batches by themselves, so commands go nowhere.
 #pragma once
 
 #include <chrono>
@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/collectives/host_transports.h"
 #include "engine/hosts/host_group.h"
 
 namespace lockstep {
@@ -17,6 +18,8 @@ class LoopbackHosts {
   // `patience`: of exchanges in pieces; others wait for any time.
   explicit LoopbackHosts(size_t count,
                          std::chrono::milliseconds patience = std::chrono::seconds(60));
+  // All below but group() is for queues alone.
+  LoopbackHosts(size_t count, const HostTransport& transport);
   ~LoopbackHosts();
 
   HostGroup& group(size_t host);

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <barrier>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -158,6 +159,61 @@ TEST_F(RowExchangeOfTwo, rows_of_a_step_that_has_not_begun_here_wait) {
   EXPECT_TRUE(one.exchange.result() && two.exchange.result());
 }
 
+// The first host has both rounds, and may not turn away before the second one has them too.
+class EndOfPass : public testing::Test {
+ protected:
+  explicit EndOfPass(std::chrono::milliseconds patience = std::chrono::seconds(60))
+      : hosts(kHosts, patience) {
+    std::jthread other([&] { end_rounds(two); });
+    end_rounds(one);
+  }
+
+  static void end_rounds(Host& host) {
+    for (size_t round = 0; round < 2; ++round) {
+      host.exchange.end_round(round);
+      host.exchange.await_all();
+    }
+  }
+
+  LoopbackHosts hosts;
+  const Batch batch = prompt();
+  Host one{hosts, 0, batch, 1};
+  Host two{hosts, 1, batch, 2};
+};
+
+TEST_F(EndOfPass, comes_when_the_other_host_has_all_rows) {
+  std::atomic<bool> has_left = false;
+  std::jthread leaver([&] {
+    one.exchange.end_pass();
+    has_left = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(has_left);
+  two.exchange.end_pass();
+  leaver.join();
+  EXPECT_TRUE(one.exchange.result() && two.exchange.result());
+}
+
+TEST_F(EndOfPass, is_not_waited_for_when_the_link_is_cut) {
+  std::jthread leaver([&] { one.exchange.end_pass(); });
+  hosts.cut();
+  leaver.join();
+  ASSERT_FALSE(one.exchange.result());
+  EXPECT_EQ(one.exchange.result().error().message, "a host of the test is lost: the link is cut");
+}
+
+class SilentEndOfPass : public EndOfPass {
+ protected:
+  SilentEndOfPass() : EndOfPass(std::chrono::seconds(1)) {}
+};
+
+TEST_F(SilentEndOfPass, is_waited_for_no_longer_than_the_patience) {
+  one.exchange.end_pass();
+  ASSERT_FALSE(one.exchange.result());
+  EXPECT_EQ(one.exchange.result().error().message,
+            "a host of the test is lost: no byte has moved for 1000 ms");
+}
+
 TEST(RowExchange, small_batches_are_not_cut) {
   LoopbackHosts hosts(kHosts);
   Batch batch;
@@ -198,6 +254,9 @@ TEST(RowExchange, what_is_computed_of_rows_that_have_not_come_is_not_sent) {
     const size_t sent = hosts.sent_bytes(0);
     one.exchange();
     EXPECT_EQ(hosts.sent_bytes(0), sent + (come ? kRows * kHalfBytes : 0));
+    const std::jthread other([&] {
+      if (come) two.exchange.end_pass();
+    });
     EXPECT_EQ(one.finish_pass().has_value(), come);
   }
 }
@@ -311,13 +370,32 @@ class WalkingHost {
   std::barrier<> met_{kWorkers};
 };
 
-TEST(RowExchange, workers_of_several_hosts_read_what_all_have_written) {
+// Whose pass has ended is gone: nobody gets on by its help.
+void walk_all(LoopbackHosts& hosts) {
   const Batch batch = prompt();
+  std::vector<std::jthread> threads;
+  for (size_t host = 0; host < kManyHosts; ++host) {
+    threads.emplace_back([&, host] { WalkingHost(hosts.group(host), host, batch).walk(); });
+  }
+}
+
+TEST(RowExchange, workers_of_several_hosts_read_what_all_have_written) {
   for (int pass = 0; pass < 20; ++pass) {
     LoopbackHosts hosts(kManyHosts);
-    std::vector<std::jthread> threads;
-    for (size_t host = 0; host < kManyHosts; ++host) {
-      threads.emplace_back([&, host] { WalkingHost(hosts.group(host), host, batch).walk(); });
+    walk_all(hosts);
+  }
+}
+
+TEST(RowExchange, they_do_so_over_every_transport) {
+  for (const HostTransport& transport : host_transports()) {
+    // MPI's has processes of its own (tests/server).
+    if (transport.joins_gpus || transport.name == "mpi" || !transport.obstacle().empty()) continue;
+    SCOPED_TRACE(transport.name);
+    for (const bool over_tcp : {true, false}) {
+      if (over_tcp) ::setenv("UCX_TLS", "tcp,self", 1);  // NOLINT(concurrency-mt-unsafe)
+      LoopbackHosts hosts(kManyHosts, transport);
+      ::unsetenv("UCX_TLS");  // NOLINT(concurrency-mt-unsafe)
+      for (int pass = 0; pass < 20; ++pass) walk_all(hosts);
     }
   }
 }
