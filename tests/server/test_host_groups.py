@@ -215,14 +215,16 @@ def launched():
         one.stop()
 
 
-def test_by_ucx_answers_are_those_of_one_host(group, expected):
+@pytest.mark.parametrize("count, ways", [(2, "all"), (3, "tcp,self"), (4, "tcp,self")])
+def test_by_ucx_answers_are_those_of_one_host(group, expected, count, ways):
     if b"UCX_MEM_MMAP_HOOK_MODE" not in PROGRAM.read_bytes():  # a program that has UCX sets it
         pytest.skip("without UCX: the program was built where its header is not")
     if ctypes.util.find_library("ucp") is None:
         pytest.skip("without UCX: there is no libucp")
-    hosts = group(2, "--hosts-transport", "ucx").start()
+    hosts = group(count, "--hosts-transport", "ucx").start(environment={"UCX_TLS": ways})
     hosts.wait_until_ready()
     assert answers(hosts.leader) == expected
+    assert answers(hosts.leader) == expected  # now prefixes are known
     assert hosts.leader.metric("lockstep_host_exchange_bytes_total") > 0
 
 
