@@ -7,6 +7,12 @@
 #include "engine/collectives/host_channel.h"
 
 namespace lockstep {
+namespace {
+
+// UCX moves some KiB in a call; a look moves a message of pieces, if it is there.
+constexpr int kCallsMost = 256;
+
+}  // namespace
 
 Result<std::shared_ptr<UcxWorker>> UcxWorker::create(const UcxLibrary& ucx) {
   std::shared_ptr<UcxWorker> made(new UcxWorker(ucx));
@@ -59,7 +65,9 @@ Result<std::vector<std::byte>> UcxWorker::address() const {
 }
 
 bool UcxWorker::progress() {
-  return !is_abandoned_ && ucx_.worker_progress(worker_) != 0;
+  int calls = 0;
+  while (!is_abandoned_ && calls < kCallsMost && ucx_.worker_progress(worker_) != 0) ++calls;
+  return calls > 0;
 }
 
 void UcxWorker::sleep(std::chrono::nanoseconds most) {
