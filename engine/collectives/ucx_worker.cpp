@@ -11,6 +11,8 @@ namespace {
 
 // UCX moves some KiB in a call; a look moves a message of pieces, if it is there.
 constexpr int kCallsMost = 256;
+// More than MessagePieces::kMessageBytes.
+constexpr const char* kWholeBytesMost = "512k";
 
 }  // namespace
 
@@ -31,6 +33,8 @@ Result<void> UcxWorker::open() {
   // A link's stream shows whether the other host is there; UCX's own looks would count as bytes
   // moved.
   auto set = check(ucx_.config_modify(config, "KEEPALIVE_INTERVAL", "inf"));
+  // A message of pieces goes at once: for longer ones both hosts have to come by several times.
+  if (set) set = check(ucx_.config_modify(config, "RNDV_THRESH", kWholeBytesMost));
   ucp_params_t params = {};
   params.field_mask = UCP_PARAM_FIELD_FEATURES;
   params.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
