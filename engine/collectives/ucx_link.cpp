@@ -27,7 +27,7 @@ constexpr size_t kAddressBytesMost = size_t{1} << 16U;
 
 // The ends of a link tell one another theirs, over the stream; the address follows.
 struct Place {
-  uint64_t number = 0;  // of the link, among those of this end's worker
+  uint64_t number = 0;  // UcxWorker::new_link_number()
   uint64_t address_bytes = 0;
 
   ucp_tag_t tag() const { return 2 * number; }            // of messages to it
@@ -106,7 +106,7 @@ class UcxLink : public HostLink, private MessagePort {
   Result<std::vector<std::byte>> exchange_places() {
     const auto address = worker_->address();
     if (!address) return no_link(address.error());
-    own_ = {.number = worker_->take_link_number(), .address_bytes = address->size()};
+    own_ = {.number = UcxWorker::new_link_number(), .address_bytes = address->size()};
     auto told = stream_->exchange(std::as_bytes(std::span(&own_, 1)),
                                   std::as_writable_bytes(std::span(&other_, 1)));
     if (!told) return std::unexpected(told.error());

@@ -2,6 +2,7 @@
 
 #include <poll.h>
 
+#include <random>
 #include <utility>
 
 #include "engine/collectives/host_channel.h"
@@ -66,6 +67,11 @@ Result<std::vector<std::byte>> UcxWorker::address() const {
   std::vector<std::byte> copied(begin, begin + bytes);
   ucx_.release_address(worker_, address);
   return copied;
+}
+
+uint64_t UcxWorker::new_link_number() {
+  std::random_device random;
+  return (uint64_t{random()} << 30U) ^ random();
 }
 
 bool UcxWorker::progress() {

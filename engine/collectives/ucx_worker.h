@@ -27,8 +27,9 @@ class UcxWorker {
   ucp_worker_h get() const { return worker_; }
   // Other hosts' endpoints reach it by this.
   Result<std::vector<std::byte>> address() const;
-  // Another one for each link, from 1 on: all messages come to the one worker.
-  uint64_t take_link_number() { return ++links_; }
+  // Another one for each link, of 62 random bits: all messages come to the one worker, whose
+  // address every host knows, and are told apart by it.
+  static uint64_t new_link_number();
 
   // Does what there is to do without waiting; whether that was anything.
   bool progress();
@@ -50,7 +51,6 @@ class UcxWorker {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   int descriptor_ = -1;
-  uint64_t links_ = 0;
   bool is_abandoned_ = false;
 };
 

@@ -126,7 +126,7 @@ class SequencePages {
 
   // Adds the keys of what others may wait for while the sequence is computed up to `end`: of the
   // pages that it fills. With states, of the page behind which the first of its next checkpoints
-  // will be: whoever shares a later one shares that.
+  // will be: a sequence that shares a later one shares that.
   void add_awaited_keys(Sequence& sequence, size_t end, std::vector<PrefixKey>& keys) const;
   // Whether the sequence can begin behind one of these pages when it is known: its first uncomputed
   // one, or, with states, any behind that.

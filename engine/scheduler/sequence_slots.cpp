@@ -153,7 +153,7 @@ void SequencePages::take_checkpoints(Sequence& sequence, size_t end) {
       wanted.push_back(last);
     }
   }
-  // Where slots are few the last one goes first: the next turn begins from the end of a prompt.
+  // The last one goes first, as slots may be few: the next turn begins from the end of a prompt.
   for (const size_t page : wanted | std::views::reverse) {
     const auto slot = cache_.take_slot();
     if (!slot) break;

@@ -181,6 +181,14 @@ TEST_F(MessagePiecesTest, a_pass_has_ended_when_both_hosts_have_said_so) {
   EXPECT_EQ(words.sent, 2);
 }
 
+// The other host has all, has said so and has gone.
+TEST_F(MessagePiecesTest, a_pass_has_ended_where_the_library_fails_behind_the_last_word) {
+  port.is_broken = true;
+  words.came = 1;
+  EXPECT_TRUE(pieces.settle().value());
+  EXPECT_EQ(pieces.settle().error().message, "it is broken");
+}
+
 TEST_F(MessagePiecesTest, bytes_beyond_a_pass_are_a_failure_at_its_end) {
   const auto out = bytes(1000);
   EXPECT_EQ(pieces.send_some(out).value(), 0);
