@@ -3,9 +3,9 @@
 // how the other one cuts its bytes, and no memory of a caller is read or written after a call.
 //
 // A message that the library is done with may still lie in this process, and needs it to come by.
-// So at a pass's end each host says that it has all that was to come, and that all of its own has
-// gone: in a word over the connection, which the kernel carries. Who has heard it of all others can
-// go.
+// At the end of a pass each host tells each other one, by a word over their connection, that all it
+// was to receive is here and all it sent is gone. The kernel carries the word. A host that has
+// heard it from all others may leave the pass.
 #pragma once
 
 #include <array>

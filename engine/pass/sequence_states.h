@@ -12,7 +12,7 @@ namespace lockstep {
 
 // Calls work(tokens) for all tokens of the pass in their order: those that follow one another in a
 // sequence together, `most` of them at once. Where the state behind the last of them is to be kept
-// in another slot, calls keep(token, slot) then.
+// in another slot, calls keep(from, to) then, with the numbers of both slots.
 template <typename Work, typename Keep>
 void for_each_run(const Pass& pass, size_t most, Work work, Keep keep) {
   const auto& tokens = pass.batch.tokens;
@@ -25,7 +25,7 @@ void for_each_run(const Pass& pass, size_t most, Work work, Keep keep) {
     while (end < most_end && tokens[end].sequence == tokens[end - 1].sequence) ++end;
     work(Range{begin, end});
     if (any_left && end == kept_end) {
-      keep(tokens[end - 1], checkpoint->slot);
+      keep(pass.batch.state_slots[tokens[end - 1].sequence], checkpoint->slot);
       ++checkpoint;
     }
     begin = end;

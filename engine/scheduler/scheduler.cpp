@@ -495,6 +495,7 @@ void Scheduler::computed() {
     pages_.keep_checkpoints(sequence);
     if (chunk.begin >= sequence.prompt && chunk.sample) rest_drafts(sequence);
   }
+  if (!pages_.has_states()) return;
   // Slots that new checkpoints have held during the pass may make way by now.
   for (const Chunk& chunk : schedule_.chunks) {
     if (!chunk.ended) pages_.keep_answer(at(chunk.sequence));

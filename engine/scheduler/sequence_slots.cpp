@@ -187,8 +187,7 @@ BlockId SequencePages::block_before(const Sequence& sequence, size_t page) const
 void SequencePages::keep_answer(Sequence& sequence) {
   const size_t end = sequence.computed;
   const size_t page = end / rules_.page_tokens;
-  if (!has_states() || end % rules_.page_tokens != 0) return;
-  if (end <= sequence.prompt || sequence.state_before) return;
+  if (end % rules_.page_tokens != 0 || end <= sequence.prompt || sequence.state_before) return;
   const BlockId block = block_before(sequence, page);
   if (block == 0) return;
   if (!cache_.checkpoint(block)) {

@@ -33,11 +33,9 @@ class Convolution {
     const auto compute_run = [&](Range tokens) {
       for (size_t token = tokens.begin; token < tokens.end; ++token) compute(token);
     };
-    for_each_run(pass_, pass_.batch.tokens.size(), compute_run,
-                 [&](const BatchToken& token, size_t slot) {
-                   copy_state(state_in(pass_.batch.state_slots[token.sequence]), state_in(slot),
-                              part_.taps - 1, part_.state_stride, columns_.size());
-                 });
+    for_each_run(pass_, pass_.batch.tokens.size(), compute_run, [&](size_t from, size_t to) {
+      copy_state(state_in(from), state_in(to), part_.taps - 1, part_.state_stride, columns_.size());
+    });
   }
 
  private:

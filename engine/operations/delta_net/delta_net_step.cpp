@@ -48,8 +48,8 @@ class DeltaHead {
   void compute() {
     for_each_run(
         pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); },
-        [&](const BatchToken& token, size_t slot) {
-          copy_state(state_of(token), state_in(slot), step_.dimension, step_.state_stride,
+        [&](size_t from, size_t to) {
+          copy_state(state_in(from), state_in(to), step_.dimension, step_.state_stride,
                      columns_.size());
         });
   }

@@ -32,9 +32,8 @@ float* state_of(const ScanStep& step, const Pass& pass, const BatchToken& token,
 }
 
 // Copies the state of neighbouring heads of one column, or of one head.
-void keep_state(const ScanStep& step, const Pass& pass, const BatchToken& token, size_t slot,
-                Range heads) {
-  copy_state(state_of(step, pass, token, heads.begin), state_in(step, pass, slot, heads.begin),
+void copy_heads(const ScanStep& step, const Pass& pass, size_t from, size_t to, Range heads) {
+  copy_state(state_in(step, pass, from, heads.begin), state_in(step, pass, to, heads.begin),
              step.dimension, step.state_stride, heads.size() * step.value_dimension);
 }
 
@@ -48,9 +47,9 @@ class ScanHeads {
   void compute() {
     for_each_run(
         pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); },
-        [&](const BatchToken& token, size_t slot) {
+        [&](size_t from, size_t to) {
           for (size_t head = heads_.begin; head < heads_.end; ++head) {
-            keep_state(step_, pass_, token, slot, {head, head + 1});
+            copy_heads(step_, pass_, from, to, {head, head + 1});
           }
         });
   }
@@ -121,9 +120,7 @@ class ScanColumns {
   void compute() {
     for_each_run(
         pass_, kTokensAtOnce, [&](Range tokens) { compute(tokens); },
-        [&](const BatchToken& token, size_t slot) {
-          keep_state(step_, pass_, token, slot, heads_);
-        });
+        [&](size_t from, size_t to) { copy_heads(step_, pass_, from, to, heads_); });
   }
 
  private:

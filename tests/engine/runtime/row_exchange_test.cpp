@@ -370,7 +370,7 @@ class WalkingHost {
   std::barrier<> met_{kWorkers};
 };
 
-// Whose pass has ended is gone: nobody gets on by its help.
+// A host leaves as soon as its own pass has ended, and then helps no other.
 void walk_all(LoopbackHosts& hosts) {
   const Batch batch = prompt();
   std::vector<std::jthread> threads;

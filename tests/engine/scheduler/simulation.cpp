@@ -49,7 +49,9 @@ Simulation::Simulation(uint64_t seed) : random_(seed) {
     limits_.state_slots = limits_.sequence_count + pick(chance(2) ? 3 : 12);
   if (is_calm_ || chance(2)) limits_.draft_tokens = is_calm_ ? 0 : pick(7);
   states_.resize(limits_.state_slots);
-  if (chance(2)) limits_.page_store = &store_.emplace(*this);
+  // Lives with states are few, and with them those that a store gives one back.
+  const bool has_store = limits_.state_slots > 0 ? !chance(4) : chance(2);
+  if (has_store) limits_.page_store = &store_.emplace(*this);
   limits_.cache_events = &events_;
   scheduler_.emplace(limits_);
   allowance_ = {limits_.batch_tokens, limits_.batch_tokens};

@@ -73,7 +73,7 @@ TEST(SchedulerSimulation, no_promise_is_broken_in_ten_thousand_random_lives) {
   EXPECT_GT(rejected_with_states, tried_cases(1'000U));
   EXPECT_GT(stored_tokens, tried_cases(2'000U));
   EXPECT_GT(waits, tried_cases(200U));
-  EXPECT_GT(loaded_states, tried_cases(400U));
+  EXPECT_GT(loaded_states, tried_cases(500U));
   EXPECT_GT(promises_kept, tried_cases(2'000U));
   EXPECT_GT(promises_broken, tried_cases(50U));
   EXPECT_GT(promises_withdrawn, tried_cases(200U));
