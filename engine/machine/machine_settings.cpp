@@ -86,7 +86,7 @@ std::vector<std::string> read_governors(const path& root) {
 
 using Faults = std::vector<MachineFault>;
 
-std::string all_nodes(const Topology& topology) {
+std::string list_of_nodes(const Topology& topology) {
   std::vector<int> ids;
   for (const Node& node : topology.nodes) ids.push_back(node.id);
   return write_number_list(ids);
@@ -98,7 +98,7 @@ void find_withheld(const Topology& topology, const MachineSettings& settings, Fa
   for (const Cpu& cpu : topology.cpus) ++usable[cpu.node];
   for (const Node& node : topology.nodes) {
     if (node.memory_bytes > 0 && !node.memory_allowed) {
-      const std::string nodes = all_nodes(topology);
+      const std::string nodes = list_of_nodes(topology);
       faults.push_back(
           {fmt::format("node {} has {} MiB of memory that this process may not use (cpuset.mems)",
                        node.id, node.memory_bytes >> 20U),

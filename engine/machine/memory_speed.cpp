@@ -25,7 +25,7 @@ struct alignas(kLine) Line {
   uint64_t unused[7] = {};
 };
 
-double seconds_since(Clock::time_point start) {
+double elapsed_seconds(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
@@ -38,8 +38,8 @@ double best_rate(size_t count, double seconds, const std::function<void()>& pass
   do {
     const Clock::time_point begin = Clock::now();
     pass();
-    best = std::max(best, static_cast<double>(count) / seconds_since(begin));
-  } while (seconds_since(start) < seconds);
+    best = std::max(best, static_cast<double>(count) / elapsed_seconds(begin));
+  } while (elapsed_seconds(start) < seconds);
   return best;
 }
 

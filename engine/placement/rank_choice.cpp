@@ -13,7 +13,7 @@ namespace {
 
 // Two measurements of one shared machine differ by some percent; a layout that changed at every
 // start would have the weights read anew at each of them.
-constexpr double kClearlyFaster = 1.1;
+constexpr double kOneRankFaster = 1.1;
 
 // One rank on these devices. If others might have been chosen, they have been given up, for a
 // reason that stays.
@@ -126,7 +126,7 @@ Result<NodeSpeed> measure_node_speed(const Model& model, const Settings& setting
 }
 
 bool prefers_one_rank(const NodeSpeed& speed) {
-  return speed.one_rank_tokens_per_second > kClearlyFaster * speed.tokens_per_second();
+  return speed.one_rank_tokens_per_second > kOneRankFaster * speed.tokens_per_second();
 }
 
 std::string compare_with_one_rank(const NodeSpeed& speed, size_t rank_count) {

@@ -20,7 +20,7 @@ constexpr size_t kWordsPerPause = 16;  // some microseconds
 
 // In the patterns below _ stands for these: Unicode's White_Space, as the regular expressions that
 // the vocabularies were trained with understand \s. (PCRE2's own \s has U+180E as well.)
-constexpr std::string_view kWhiteSpace =
+constexpr std::string_view kWhiteSpaceClass =
     "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}"
     "\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 
@@ -270,7 +270,7 @@ Code compile(std::string_view pattern) {
   std::string expanded;
   for (const char character : pattern) {
     if (character == '_') {
-      expanded.append(kWhiteSpace);
+      expanded.append(kWhiteSpaceClass);
     } else {
       expanded.push_back(character);
     }

@@ -26,7 +26,7 @@ constexpr std::array<Bounds, 6> kMarkBounds = {{{"<|", "|>"},
                                                 {"<end_of_", ">"},
                                                 {"<extra_id_", ">"}}};
 
-constexpr std::string_view kWhiteSpace = " \t\n\v\f\r";
+constexpr std::string_view kTrimmed = " \t\n\v\f\r";
 
 bool strips(const std::vector<TokenId>& tokens, TokenId token) {
   return std::ranges::binary_search(tokens, token);
@@ -135,14 +135,14 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, const EncodeOption
     const size_t end = match ? match->position : text.size();
     std::string_view slice = text.substr(position, end - position);
     if (match && strips(data_.strip_left, match->token)) {
-      slice = slice.substr(0, slice.find_last_not_of(kWhiteSpace) + 1);
+      slice = slice.substr(0, slice.find_last_not_of(kTrimmed) + 1);
     }
     encode_slice(slice, true, options.tokens_max, tokens);
     pause_point();
     if (match) tokens.push_back(match->token);
     position = match ? end + match->size_bytes : end;
     if (match && strips(data_.strip_right, match->token)) {
-      position = std::min(text.find_first_not_of(kWhiteSpace, position), text.size());
+      position = std::min(text.find_first_not_of(kTrimmed, position), text.size());
     }
   }
   if (options.add_special && adds_eos_) tokens.push_back(*eos_);

@@ -10,7 +10,7 @@
 namespace lockstep {
 namespace {
 
-double gigabytes(double bytes) {
+double in_gigabytes(double bytes) {
   return bytes / 1e9;
 }
 
@@ -41,9 +41,9 @@ void print_paths(const MachineMeasurement& measured) {
     std::cout << fmt::format(
         "  {:>5} {:>6} {:>8} {:>5} {:>8.1f} {:>8.1f} {:>8.1f} {:>9.1f} {:>8.1f} {:>8.1f} {:>8}  "
         "{}\n",
-        path.from_node, path.to_node, path.distance, cores, gigabytes(path.read),
-        gigabytes(path.write), gigabytes(path.copy), gigabytes(path.one_core_read),
-        gigabytes(path.one_core_write), gigabytes(path.one_core_copy),
+        path.from_node, path.to_node, path.distance, cores, in_gigabytes(path.read),
+        in_gigabytes(path.write), in_gigabytes(path.copy), in_gigabytes(path.one_core_read),
+        in_gigabytes(path.one_core_write), in_gigabytes(path.one_core_copy),
         time_text(path.latency_seconds), path.pages);
   }
 }
@@ -85,7 +85,7 @@ void print_gpus(const MachineMeasurement& measured) {
   }
   for (const MachineMeasurement::GpuPath& path : measured.gpu_paths) {
     std::cout << fmt::format("  gpu{} to gpu{} by {}: ", path.from_gpu, path.to_gpu, path.link)
-              << (path.failure.empty() ? fmt::format("{:.1f} GB/s\n", gigabytes(path.copy))
+              << (path.failure.empty() ? fmt::format("{:.1f} GB/s\n", in_gigabytes(path.copy))
                                        : fmt::format("not measured: {}\n", path.failure));
   }
 }
@@ -94,7 +94,7 @@ void print_node_copies(const MachineMeasurement& measured) {
   std::cout << "\ncopies from node to node, by all cores of one of them\n";
   for (const MachineMeasurement::NodeCopy& copy : measured.node_copies) {
     std::cout << fmt::format("  node {} to node {} by node {:<4} {:>8.1f} GB/s\n", copy.from_node,
-                             copy.to_node, copy.cores_of_node, gigabytes(copy.copy));
+                             copy.to_node, copy.cores_of_node, in_gigabytes(copy.copy));
   }
 }
 
@@ -117,9 +117,10 @@ void print_collectives(const MachineMeasurement& measured) {
                            measured.rank_count,
                            measured.simulated_ranks ? " simulated on one node" : ", one per node");
   for (const MachineMeasurement::Collective& collective : measured.collectives) {
-    std::cout << fmt::format("  {:<12} {:>8} {:>10} {:>8.1f} GB/s\n", collective.name,
-                             size_text(collective.bytes), time_text(collective.seconds),
-                             gigabytes(static_cast<double>(collective.bytes) / collective.seconds));
+    std::cout << fmt::format(
+        "  {:<12} {:>8} {:>10} {:>8.1f} GB/s\n", collective.name, size_text(collective.bytes),
+        time_text(collective.seconds),
+        in_gigabytes(static_cast<double>(collective.bytes) / collective.seconds));
   }
 }
 
@@ -136,7 +137,7 @@ void print_tables(const MachineMeasurement& measured, bool exchanges) {
     std::cout << fmt::format("\nfile {}: {} read {} at {:.2f} GB/s\n", file.path,
                              size_text(file.bytes),
                              file.direct ? "past the page cache" : "through the page cache",
-                             gigabytes(file.bytes_per_second));
+                             in_gigabytes(file.bytes_per_second));
   }
 }
 

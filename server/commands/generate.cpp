@@ -78,7 +78,7 @@ Result<void> print(OutputQueue& queue) {
     for (const auto& event : queue.wait(std::chrono::hours(1))) {
       std::cout << event.output.text << std::flush;
       if (!event.output.finish) continue;
-      std::cout << std::endl;
+      std::cout << '\n' << std::flush;
       if (*event.output.finish == FinishReason::kError) {
         return machine_refused("the generation failed: {}", event.output.error);
       }
@@ -114,7 +114,7 @@ Result<void> generate(Engine& engine, const GenerateOptions& options) {
 }
 
 // Other hosts may be long in coming.
-Result<std::unique_ptr<Engine>> open_until_stopped(const Options& options) {
+Result<std::unique_ptr<Engine>> open_until_interrupted(const Options& options) {
   const SignalWatch watch(
       {.on_stop = [] { std::_Exit(0); }, .on_stop_again = [] { std::_Exit(0); }});
   return open_engine(options);
@@ -133,7 +133,7 @@ int run_generate(const std::vector<std::string>& arguments) {
   options.engine.sequence_count = 1;
   start_log(options);
   block_signals(Hangup::kEnds);
-  auto engine = open_until_stopped(options);
+  auto engine = open_until_interrupted(options);
   if (!engine) return report(engine.error());
   const auto done = generate(**engine, generate_options);
   return done ? 0 : report(done.error());

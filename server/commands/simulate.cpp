@@ -124,7 +124,7 @@ double mean(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-void print_json(const SimulateOptions& options, const FleetReport& report, double deviation) {
+void print_as_json(const SimulateOptions& options, const FleetReport& report, double deviation) {
   const FleetOptions& fleet = options.fleet;
   const PassCosts& costs = fleet.costs;
   Json generation = Json::array();
@@ -166,7 +166,7 @@ void print_times(std::string_view name, const std::vector<double>& times) {
                            percentile(times, 0.5), percentile(times, 0.9), percentile(times, 0.99));
 }
 
-void print_text(const SimulateOptions& options, const FleetReport& report, double deviation) {
+void print_report(const SimulateOptions& options, const FleetReport& report, double deviation) {
   const PassCosts& costs = options.fleet.costs;
   std::vector<std::string> passes;
   for (const auto& [tokens, seconds] : costs.generation) {
@@ -229,7 +229,7 @@ Result<void> simulate(SimulateOptions& options, const EngineOptions& engine) {
   options.fleet.replica = replica_options(engine, file->batch_tokens, kContextTokens);
   if (const auto chosen = choose_replicas(options, *load); !chosen) return chosen;
   const FleetReport report = simulate_fleet(options.fleet, *load);
-  (options.json ? print_json : print_text)(options, report, file->deviation);
+  (options.json ? print_as_json : print_report)(options, report, file->deviation);
   return {};
 }
 

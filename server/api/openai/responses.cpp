@@ -12,7 +12,7 @@
 namespace lockstep {
 namespace {
 
-ApiResult<ResponsesRequest> parse(const ServedModel& model, const HttpRequest& request) {
+ApiResult<ResponsesRequest> parse_request(const ServedModel& model, const HttpRequest& request) {
   const auto body = read_body(model, request);
   if (!body) return std::unexpected(body.error());
   auto parsed = parse_responses(*body, model.limits());
@@ -32,7 +32,7 @@ struct PreparedResponse {
 };
 
 ApiResult<PreparedResponse> prepare_response(const ServedModel& model, const HttpRequest& request) {
-  auto parsed = parse(model, request);
+  auto parsed = parse_request(model, request);
   if (!parsed) return std::unexpected(parsed.error());
   std::string name = *parsed->chat.parameters.model;
   const bool stream = parsed->chat.parameters.stream;

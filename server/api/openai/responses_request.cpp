@@ -17,8 +17,8 @@ void append_number(double number, std::string& text) {
   text.append(digits, end);
 }
 
-constexpr std::string_view kRoles[] = {"user", "assistant", "system", "developer"};
-constexpr std::string_view kTextTypes[] = {"input_text", "output_text", "text"};
+constexpr std::string_view kItemRoles[] = {"user", "assistant", "system", "developer"};
+constexpr std::string_view kItemTextTypes[] = {"input_text", "output_text", "text"};
 
 // The fields that ask for stored state, or for what this server does not do.
 constexpr std::string_view kUnsupported[] = {
@@ -60,12 +60,12 @@ class Conversation {
 
 void parse_message_item(JsonFields& item, Conversation& conversation) {
   const std::string role = item.text("role").value_or("");
-  if (std::ranges::find(kRoles, role) == std::end(kRoles)) {
-    item.refuse("role",
-                fmt::format("must be one of {}, not \"{:.40}\"", fmt::join(kRoles, ", "), role));
+  if (std::ranges::find(kItemRoles, role) == std::end(kItemRoles)) {
+    item.refuse("role", fmt::format("must be one of {}, not \"{:.40}\"",
+                                    fmt::join(kItemRoles, ", "), role));
   }
   if (item.any("content") == nullptr) item.refuse("content", "is required");
-  std::string content = parse_text_content(item, "content", kTextTypes);
+  std::string content = parse_text_content(item, "content", kItemTextTypes);
   if (role == "system" || role == "developer") {
     conversation.add_system(std::move(content));
   } else {
@@ -86,7 +86,7 @@ void parse_result_item(JsonFields& item, Conversation& conversation) {
   const auto id = item.text("call_id");
   if (!id) item.refuse("call_id", "is required");
   if (item.any("output") == nullptr) item.refuse("output", "is required");
-  conversation.add_result(id.value_or(""), parse_text_content(item, "output", kTextTypes));
+  conversation.add_result(id.value_or(""), parse_text_content(item, "output", kItemTextTypes));
 }
 
 void parse_item(JsonFields& item, Conversation& conversation) {

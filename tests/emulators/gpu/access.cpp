@@ -15,8 +15,6 @@
 namespace lockstep::ptx {
 namespace {
 
-constexpr uint32_t kAllLanes = 0xffffffff;
-
 template <typename Function>
 void for_lanes(uint32_t lanes, Function function) {
   if (lanes == kAllLanes) {

@@ -24,8 +24,6 @@ bool refuse(Warp& warp, const Instruction& instruction, uint32_t lane, uint64_t 
   return false;
 }
 
-constexpr uint32_t kAllLanes = 0xffffffff;
-
 uint32_t first_lane(const Warp& warp) {
   return static_cast<uint32_t>(std::countr_zero(warp.active()));
 }

@@ -18,8 +18,6 @@
 namespace lockstep::ptx {
 namespace {
 
-constexpr uint32_t kAllLanes = 0xffffffff;
-
 // 8 x 8 elements of A or B, of which every lane has two in one register: in groups of 4 lanes, a
 // row of A or a column of B, the lower half of a register before the upper one.
 using Fragment = std::array<std::array<float, 8>, 8>;

@@ -17,6 +17,7 @@
 namespace lockstep::ptx {
 
 inline constexpr uint32_t kLanes = 32;
+inline constexpr uint32_t kAllLanes = 0xffffffff;  // a bit for each
 
 // The first addresses of shared and local memory. On GPUs of compute capability 9.0 the first KiB
 // of shared memory is the system's; here it is not used, so that an address of 0 is refused.

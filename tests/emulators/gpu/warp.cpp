@@ -13,8 +13,6 @@
 namespace lockstep::ptx {
 namespace {
 
-constexpr uint32_t kAllLanes = 0xffffffff;
-
 // Restores `before` in the lanes of `result` that are not active.
 template <typename T>
 void keep_inactive(T* result, const T* before, uint32_t active) {

@@ -55,7 +55,7 @@ LogitRows compute(LoadedModel& loaded, const nlohmann::json& model,
   return {is_first ? rows.front() : rows.back()};
 }
 
-double worst_difference(const LogitRows& rows, const LogitRows& expected) {
+double worst_of_rows(const LogitRows& rows, const LogitRows& expected) {
   EXPECT_EQ(rows.size(), expected.size());
   double worst = 0;
   for (size_t row = 0; row < expected.size(); ++row) {
@@ -92,13 +92,13 @@ TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_on_every_instructi
       for (const auto& sequence : model.at("sequences")) {
         rows = compute(loaded, model, sequence);
         const auto expected = encoder_rows(sequence.at("rows").get<std::string>(), columns);
-        EXPECT_LT(worst_difference(rows, expected), 5e-5 * spread) << rows.size();
+        EXPECT_LT(worst_of_rows(rows, expected), 5e-5 * spread) << rows.size();
       }
       const auto& other = model.at("llama_cpp");
       const double tolerance = std::max(5e-5, 3 * other.at("difference").get<double>());
       const bool is_softmax = model.at("ranks").get<bool>() && columns > 1;
-      EXPECT_LT(worst_difference(is_softmax ? softmax(rows) : rows,
-                                 encoder_rows(other.at("rows").get<std::string>(), columns)),
+      EXPECT_LT(worst_of_rows(is_softmax ? softmax(rows) : rows,
+                              encoder_rows(other.at("rows").get<std::string>(), columns)),
                 tolerance * spread)
           << "llama.cpp";
     }
@@ -156,8 +156,7 @@ TEST(Encoders, have_the_rows_of_transformers_and_of_llama_cpp_in_q8_0) {
     LogitRows exact;
     for (const auto& row : reference.logits()) exact.emplace_back(row.begin(), row.end());
     LoadedModel loaded(path, {});
-    EXPECT_LT(worst_difference(last_rows(loaded, exact, ranks, count), transformers),
-              5e-5 * spread);
+    EXPECT_LT(worst_of_rows(last_rows(loaded, exact, ranks, count), transformers), 5e-5 * spread);
     const LogitRows rows = loaded.compute_alone(tokens, 128);
     const KernelTable& table = *choose_kernel_table(kernel_row()).value();
     LogitRows compared = rows;

@@ -45,8 +45,8 @@ LoadedModelOptions options_of(const nlohmann::json& model) {
   return {.context_tokens = model.value("context", size_t{0})};
 }
 
-double worst_difference(const LogitRows& rows, size_t first_row,
-                        const std::vector<float>& expected) {
+double worst_difference_from(const LogitRows& rows, size_t first_row,
+                             const std::vector<float>& expected) {
   const size_t vocabulary = rows[0].size();
   EXPECT_EQ(expected.size(), (rows.size() - first_row) * vocabulary);
   double worst = 0;
@@ -73,12 +73,12 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_on_every_instruc
         first_row = sequence.at("first_row").get<size_t>();
         const auto expected =
             read_floats(kFamiliesFolder + sequence.at("logits").get<std::string>());
-        EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << rows.size();
+        EXPECT_LT(worst_difference_from(rows, first_row, expected), tolerance) << rows.size();
       }
       if (!model.contains("llama_cpp")) continue;
       const auto expected =
           read_floats(kFamiliesFolder + model["llama_cpp"].at("logits").get<std::string>());
-      EXPECT_LT(worst_difference(rows, first_row, expected), tolerance) << "llama.cpp";
+      EXPECT_LT(worst_difference_from(rows, first_row, expected), tolerance) << "llama.cpp";
     }
   }
 }
@@ -118,9 +118,10 @@ TEST(Families, have_the_logits_of_transformers_and_of_llama_cpp_in_q8_0) {
     const ReferenceModel reference(path, tokens, options.context_tokens);
     LogitRows exact;
     for (const auto& row : reference.logits()) exact.emplace_back(row.begin(), row.end());
-    EXPECT_LT(worst_difference(exact, first_row,
-                               {stored.begin(), stored.begin() + static_cast<ptrdiff_t>(count)}),
-              tolerance_of(model) * spread)
+    EXPECT_LT(
+        worst_difference_from(exact, first_row,
+                              {stored.begin(), stored.begin() + static_cast<ptrdiff_t>(count)}),
+        tolerance_of(model) * spread)
         << model.at("name");
     for (const KernelTable* table : supported_kernel_tables()) {
       SCOPED_TRACE(model.at("name").get<std::string>() + " " + std::string(table->name));
@@ -280,16 +281,14 @@ TEST(Families, are_the_model_where_every_rank_has_a_part_of_every_matrix) {
     const ReferenceModel reference(apart.path(), tokens);
     const double bound = reference.bound(roundings);
     const LogitRows expected = LoadedModel(apart.path(), {}).compute_alone(tokens, 128);
-    EXPECT_LE(lockstep::worst_difference(expected, reference.logits()), bound);
+    EXPECT_LE(worst_difference(expected, reference.logits()), bound);
     for (const std::vector<double>& shares : {std::vector<double>{1, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
       SCOPED_TRACE(fmt::format("shares {}", fmt::join(shares, ":")));
       for (const std::string& path : {apart.path(), fused.path()}) {
         LoadedModel gathers(path, {.workers = 2, .shares = shares});
         expect_same_bits(expected, gathers.compute_alone(tokens, 7));
         LoadedModel reduces(path, {.shares = shares, .strategy = Strategy::kReduce});
-        EXPECT_LE(
-            lockstep::worst_difference(reduces.compute_alone(tokens, 128), reference.logits()),
-            bound);
+        EXPECT_LE(worst_difference(reduces.compute_alone(tokens, 128), reference.logits()), bound);
       }
     }
   }
@@ -312,9 +311,9 @@ TEST(Families, are_the_model_where_matrices_have_scales) {
       const ReferenceModel reference(with.path(), tokens);
       const double bound = reference.bound(roundings);
       const LogitRows expected = LoadedModel(with.path(), {}).compute_alone(tokens, 128);
-      EXPECT_LE(lockstep::worst_difference(expected, reference.logits()), bound) << name;
+      EXPECT_LE(worst_difference(expected, reference.logits()), bound) << name;
       const LogitRows others = LoadedModel(without.path(), {}).compute_alone(tokens, 128);
-      EXPECT_GT(lockstep::worst_difference(others, reference.logits()), bound) << name;
+      EXPECT_GT(worst_difference(others, reference.logits()), bound) << name;
       for (const std::vector<double>& shares :
            {std::vector<double>{1}, {1, 1}, {2, 1, 1}, {1, 1, 1, 1}}) {
         SCOPED_TRACE(
@@ -322,9 +321,7 @@ TEST(Families, are_the_model_where_matrices_have_scales) {
         LoadedModel gathers(with.path(), {.workers = 2, .shares = shares});
         expect_same_bits(expected, gathers.compute_alone(tokens, 7));
         LoadedModel reduces(with.path(), {.shares = shares, .strategy = Strategy::kReduce});
-        EXPECT_LE(
-            lockstep::worst_difference(reduces.compute_alone(tokens, 128), reference.logits()),
-            bound);
+        EXPECT_LE(worst_difference(reduces.compute_alone(tokens, 128), reference.logits()), bound);
       }
     }
   }
