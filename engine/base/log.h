@@ -3,6 +3,8 @@
 
 #include <spdlog/spdlog.h>
 
+#include "engine/base/format.h"
+
 namespace lockstep {
 
 // Logs where nothing may be thrown. Calls `write`, which logs something or tells it elsewhere. A

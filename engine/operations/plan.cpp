@@ -1,11 +1,10 @@
 #include "engine/operations/plan.h"
 
-#include <fmt/format.h>
-
 #include <iterator>
 #include <string_view>
 #include <variant>
 
+#include "engine/base/format.h"
 #include "engine/operations/step_text.h"
 
 namespace lockstep {

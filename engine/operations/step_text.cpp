@@ -4,6 +4,7 @@
 
 #include <iterator>
 
+#include "engine/base/format.h"
 #include "engine/tensor/formats.h"
 
 namespace lockstep {

@@ -1,12 +1,11 @@
 #include "engine/operations/experts/expert_steps.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
 
 #include "engine/base/check.h"
+#include "engine/base/format.h"
 #include "engine/base/range.h"
 #include "engine/operations/matmul/product_rows.h"
 #include "engine/operations/step_text.h"

@@ -1,6 +1,5 @@
 #include "engine/operations/heads/heads_steps.h"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <iterator>
 
 #include "engine/base/checked_math.h"
+#include "engine/base/format.h"
 #include "engine/base/range.h"
 #include "engine/kernels/attention.h"
 #include "engine/operations/step_text.h"

@@ -1,8 +1,7 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <iterator>
 
+#include "engine/base/format.h"
 #include "engine/operations/matmul/matmul_step.h"
 #include "engine/operations/matmul/product_rows.h"
 #include "engine/operations/step_text.h"

@@ -1,7 +1,5 @@
 #include "server/api/openai/embeddings.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -13,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/base/format.h"
 #include "engine/base/json.h"
 #include "server/api/common/answer.h"
 #include "server/api/common/prepare_request.h"

@@ -1,13 +1,12 @@
 #include "server/api/openai/rerank.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <iterator>
 #include <numeric>
 
+#include "engine/base/format.h"
 #include "engine/base/json.h"
 #include "server/api/common/answer.h"
 #include "server/api/common/prepare_request.h"

@@ -7,6 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "engine/base/format.h"
+
 namespace lockstep {
 namespace {
 
